@@ -1,0 +1,47 @@
+"""`icml25 doctor`: what this installation has, and what it lacks."""
+
+from icml25cli.core import options as opt
+from icml25cli.core.report import Report, show
+from icml25cli.core.verbs import service
+
+app = service("doctor")
+
+PACKAGES = ("icml25", "torch", "transformers", "numpy", "numba", "safetensors", "huggingface_hub", "typer", "rich")
+CLIENTS = {"pip": "assets from the Python registry", "npm": "assets from the npm registry",
+           "apt-get": "assets from Debian packages", "dpkg-deb": "assets from Debian packages"}
+
+
+@app.command()
+def doctor(as_json: opt.Json = False) -> None:
+    """Show versions, devices, threads, caches and the clients that assets are fetched with."""
+    import platform
+    import shutil
+    from importlib.metadata import PackageNotFoundError, version
+
+    import torch
+
+    from icml25cli.core.parallel import usable_cpus
+    from icml25cli.core.runs import cache_dir
+
+    def installed(package: str) -> str | None:
+        try:
+            return version(package)
+        except PackageNotFoundError:
+            return None
+
+    report = Report("doctor")
+    report.rows = [{"package": name, "version": installed(name)} for name in PACKAGES]
+    report.tables["clients"] = [
+        {"client": name, "found": shutil.which(name), "needed_for": use} for name, use in CLIENTS.items()
+    ]
+    cache = cache_dir()
+    kept = sum(file.stat().st_size for file in cache.rglob("*") if file.is_file()) if cache.is_dir() else 0
+    report.answer = {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "devices": ["cpu", *(f"cuda:{i} {torch.cuda.get_device_name(i)}" for i in range(torch.cuda.device_count()))],
+        "cache": str(cache),
+    }
+    report.metrics = {"usable_cpus": usable_cpus(), "torch_threads": torch.get_num_threads(), "cache_bytes": kept}
+    report.warnings = [f"{row['package']} is not installed" for row in report.rows if row["version"] is None]
+    show(report, as_json=as_json)

@@ -1,0 +1,56 @@
+"""Option values from a TOML file: a table per command, a sub-table per verb.
+
+Knows TOML and the catalogue. Does not know Typer.
+"""
+
+import difflib
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from icml25cli.catalog import COMMANDS
+from icml25cli.core.errors import InputError, UsageError
+
+
+def _unknown(kind: str, word: str, path: Path, known: Iterable[str]) -> UsageError:
+    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    hint = f"did you mean '{near[0]}'?" if near else f"known here: {', '.join(sorted(known))}"
+    return UsageError(f"{path}: unknown {kind} '{word}'", hint=hint)
+
+
+def read_config(path: Path, words: list[str], *, options: set[str], verbs: set[str]) -> dict[str, Any]:
+    """The values of ``[command]`` or ``[command.verb]`` as a mapping from option name (with ``_``) to value.
+
+    Args:
+        words: the command and, unless it is the default one, its verb.
+        options: the names that may be set; arguments and secrets may not.
+        verbs: sub-tables that may stand beside the options.
+
+    Raises:
+        InputError: the file cannot be read or is not TOML.
+        UsageError: a table or key that does not exist, with the nearest name.
+    """
+    try:
+        tables = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}", hint="give --config a TOML file") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is not TOML: {error}") from error
+    for name, table in tables.items():
+        if name not in COMMANDS:
+            raise _unknown("table", name, path, COMMANDS)
+        if not isinstance(table, dict):
+            raise UsageError(f"{path}: '{name}' must be a table", hint=f"write [{name}] and options below it")
+    table = tables.get(words[0], {})
+    for word in words[1:]:
+        table = table.get(word, {})
+    values = {}
+    for key, value in table.items():
+        name = key.replace("-", "_")
+        if isinstance(value, dict) and name in {verb.replace("-", "_") for verb in verbs} and len(words) == 1:
+            continue
+        if name not in options:
+            raise _unknown("key", key, path, {option.replace("_", "-") for option in options} | verbs)
+        values[name] = value
+    return values

@@ -1,0 +1,51 @@
+"""Options that several commands share, spelt and explained once.
+
+A command annotates its parameters with these; an option only one paper has is written out in that paper's module.
+``--config``, ``--quiet``, ``--debug`` and ``--log-file`` belong to every command and are added by ``verbs``.
+"""
+
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+
+def complete_model(incomplete: str) -> list[str]:
+    """Aliases that start with what was typed; the shell completes paths by itself."""
+    from icml25cli.core.models import aliases
+
+    return [name for name in aliases() if name.startswith(incomplete)]
+
+
+Model = Annotated[
+    str,
+    typer.Argument(
+        metavar="MODEL",
+        help="An alias (tiny, smollm2-135m, llama3-8b ...), a Hugging Face id, a model directory or a .gguf file.",
+        autocompletion=complete_model,
+    ),
+]
+Output = Annotated[
+    Optional[Path],  # noqa: UP045 -- Typer reads the annotation at run time
+    typer.Option("--output", "-o", metavar="PATH", help="Write the result here."),
+]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite an existing output.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of the report.")]
+Plot = Annotated[
+    Optional[Path],  # noqa: UP045
+    typer.Option("--plot", metavar="FILE", help="Draw the main figure (.svg, .png or .pdf)."),
+]
+Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of everything random.")]
+Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1 ...")]
+Threads = Annotated[
+    Optional[int],  # noqa: UP045
+    typer.Option("--threads", min=1, help="Compute threads. [default: the CPUs this process may use]"),
+]
+Resume = Annotated[bool, typer.Option("--resume", help="Insist on continuing a run that was cut short.")]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Forget what an earlier run finished and start anew.")]
+AllowDownload = Annotated[
+    bool, typer.Option("--allow-download", help="Let a model of more than 50 MB be downloaded from its hub.")
+]
+TrustRemoteCode = Annotated[
+    bool, typer.Option("--trust-remote-code", help="Run modelling code that ships with the model. Off for a reason.")
+]

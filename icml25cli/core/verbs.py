@@ -1,0 +1,185 @@
+"""Command groups whose verb defaults to ``run``, and the options every verb has.
+
+``icml25 quantize tiny`` means ``icml25 quantize run tiny``. Knows Typer and the catalogue. Does not know any command.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperArgument, TyperCommand, TyperGroup
+from typer.main import get_command
+
+from icml25cli.catalog import COMMANDS, paper
+from icml25cli.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from typer._click.shell_completion import CompletionItem
+
+DEFAULT_VERB = "run"
+ENVIRONMENT_PREFIX = "ICML25"
+# Options many commands share: ICML25_SEED reaches them all, ICML25_QUANTIZE_SEED one, and wins.
+SHARED = ("seed", "device", "threads", "method")
+
+
+@dataclass
+class Settings:
+    """What the options of every command said; the root command holds it as the context's object."""
+
+    quiet: bool = False
+    debug: bool = False
+    log_file: Path | None = None
+
+
+def _read_config(ctx: typer.Context, value: Path | None) -> Path | None:
+    shared = {name: os.environ[key] for name in SHARED if os.environ.get(key := f"{ENVIRONMENT_PREFIX}_{name.upper()}")}
+    table: dict[str, Any] = {}
+    if value is not None and not ctx.resilient_parsing:
+        from icml25cli.core.config import read_config
+
+        words = [word for word in ctx.command_path.split()[1:] if word != DEFAULT_VERB]
+        group = ctx.parent.command if ctx.parent and ctx.parent.parent else None
+        verbs = set(getattr(group, "commands", ())) - {DEFAULT_VERB}
+        options = {p.name for p in ctx.command.params if p.param_type_name == "option" and p.expose_value}
+        table = read_config(value, words, options=options, verbs=verbs)
+    ctx.default_map = table | shared
+    return value
+
+
+def _set_quiet(ctx: typer.Context, value: bool) -> bool:
+    ctx.ensure_object(Settings).quiet |= value
+    return value
+
+
+def _set_debug(ctx: typer.Context, value: bool) -> bool:
+    ctx.ensure_object(Settings).debug |= value
+    return value
+
+
+def _set_log_file(ctx: typer.Context, value: Path | None) -> Path | None:
+    ctx.ensure_object(Settings).log_file = value
+    return value
+
+
+def _every_command(
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", metavar="FILE", help="Read options from a TOML file.", is_eager=True,
+                     callback=_read_config, expose_value=False, envvar="ICML25_CONFIG"),
+    ] = None,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="No progress, no notes.", callback=_set_quiet, expose_value=False)
+    ] = False,
+    log_file: Annotated[
+        Path | None,
+        typer.Option("--log-file", metavar="FILE", help="Append progress and notes to a file.",
+                     callback=_set_log_file, expose_value=False),
+    ] = None,
+    debug: Annotated[
+        bool,
+        typer.Option("--debug", help="Show the traceback of an error.", is_eager=True, callback=_set_debug,
+                     expose_value=False),
+    ] = False,
+) -> None:
+    """Carries the declarations of the options every command has."""
+
+
+def _house_options() -> list[Any]:
+    app = typer.Typer(add_completion=False)
+    app.command()(_every_command)
+    return get_command(app).params
+
+
+class Verb(TyperCommand):
+    """A verb with the options every command has, run under the display they ask for."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params = [*self.params, *_house_options()]
+
+    def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
+        from icml25cli.core.progress import display
+
+        settings = ctx.ensure_object(Settings)
+        with display(quiet=settings.quiet, log_file=settings.log_file):
+            return super().invoke(ctx)
+
+
+class DefaultVerbGroup(TyperGroup):
+    """A group that puts ``run`` before a first word that is no verb."""
+
+    known_inputs: Callable[[], Iterable[str]] = staticmethod(lambda: ())
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        if not args and not ctx.resilient_parsing:
+            typer.echo(ctx.get_help())
+            raise typer.Exit
+        if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
+            if not ctx.resilient_parsing:
+                self._refuse_mistyped_verb(args[0])
+            args = [DEFAULT_VERB, *args]
+        run = self.commands[DEFAULT_VERB]
+        # `run` is silent on the command line, so it is silent in the environment: ICML25_QUANTIZE_METHOD.
+        run.context_settings = run.context_settings | {"auto_envvar_prefix": ctx.auto_envvar_prefix}
+        return super().parse_args(ctx, args)
+
+    def _refuse_mistyped_verb(self, word: str) -> None:
+        if any(mark in word for mark in "-/.") or os.path.lexists(word):
+            return
+        near = difflib.get_close_matches(word.lower(), self.commands, n=1, cutoff=0.7)
+        if near and word not in self.known_inputs():
+            raise UsageError(
+                f"'{word}' is no verb, file or known name",
+                hint=f"did you mean '{near[0]}'? Use './{word}' for a file of that name",
+            )
+
+    def format_help(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]
+        super().format_help(ctx, formatter)
+        run = self.commands[DEFAULT_VERB]
+        run.format_help(run.context_class(run, info_name=f"[{DEFAULT_VERB}]", parent=ctx), formatter)
+
+    def shell_complete(self, ctx: typer.Context, incomplete: str) -> list[CompletionItem]:  # type: ignore[override]
+        results = super().shell_complete(ctx, incomplete)
+        run = self.commands[DEFAULT_VERB]
+        inner = run.context_class(run, info_name=DEFAULT_VERB, parent=ctx)
+        for param in run.params:
+            if isinstance(param, TyperArgument):
+                results.extend(param.shell_complete(inner, incomplete))
+                break
+        return results + [item for item in run.shell_complete(inner, incomplete) if item.value not in ("--help",)]
+
+
+class _App(typer.Typer):
+    def command(self, name: str | None = None, *, cls: type[TyperCommand] = Verb, **kwargs: Any) -> Any:  # type: ignore[override]
+        return super().command(name, cls=cls, **kwargs)
+
+
+def paper_group(name: str, known_inputs: Callable[[], Iterable[str]] = lambda: ()) -> typer.Typer:
+    """The Typer app of the paper behind command ``name``, its help and citation taken from the catalogue.
+
+    Args:
+        known_inputs: words that are an INPUT though no file has that name, such as model aliases.
+    """
+    found = paper(name)
+    group = type("PaperGroup", (DefaultVerbGroup,), {"known_inputs": staticmethod(known_inputs)})
+    app = _App(
+        name=name,
+        cls=group,
+        help=f"{found.help}\n\n{found.method}: {found.title}. {found.authors}. ICML 2025. {found.link}",
+        add_completion=False,
+        rich_markup_mode=None if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" else "rich",
+        subcommand_metavar=f"[VERB={DEFAULT_VERB}] ...",
+    )
+    app.callback()(lambda: None)  # without a callback Typer flattens a group of one verb into a plain command
+    return app
+
+
+def service(name: str) -> typer.Typer:
+    """The Typer app of a command that serves all papers."""
+    return _App(name=name, help=COMMANDS[name].help, add_completion=False, no_args_is_help=True)

@@ -1,0 +1,188 @@
+"""The root command: a lazy group, and errors turned into exit codes. Nothing else."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from importlib import import_module
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
+
+from icml25cli.catalog import COMMANDS
+from icml25cli.core.errors import MissingError, ToolboxError
+from icml25cli.core.verbs import ENVIRONMENT_PREFIX, Settings
+
+PLUGINS = "icml25cli.commands"
+INTERNAL_ERROR, INTERRUPTED, TERMINATED, PIPE_CLOSED = 70, 130, 143, 141
+
+
+class Terminated(BaseException):
+    """SIGTERM arrived; finished work is kept as after Ctrl-C."""
+
+
+def _plugins() -> dict[str, Any]:
+    from importlib.metadata import entry_points
+
+    return {point.name: point for point in entry_points(group=PLUGINS) if point.name not in COMMANDS}
+
+
+class LazyGroup(TyperGroup):
+    """Lists commands from the catalogue and imports only the module of the one that is called."""
+
+    def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
+        return [name for name, command in COMMANDS.items() if command.module] + sorted(_plugins())
+
+    def get_command(self, ctx: typer.Context, cmd_name: str) -> Any:  # type: ignore[override]
+        # For listings only: a stub with the one-line help. `resolve_command` loads the real one.
+        if cmd_name in COMMANDS:
+            return TyperCommand(cmd_name, help=COMMANDS[cmd_name].help)
+        point = _plugins().get(cmd_name)
+        return point and TyperCommand(cmd_name, help=f"From the package {point.dist.name if point.dist else '?'}.")
+
+    def resolve_command(self, ctx: typer.Context, args: list[str]) -> Any:  # type: ignore[override]
+        self.commands = dict.fromkeys(self.list_commands(ctx))  # type: ignore[assignment] -- names for "did you mean"
+        name, stub, rest = super().resolve_command(ctx, args)
+        if stub is None:
+            return name, stub, rest
+        return name, self._load(str(name)), rest
+
+    def _load(self, name: str) -> Any:
+        if name not in COMMANDS:
+            point = _plugins()[name]
+            try:
+                return get_command(point.load())
+            except Exception as error:
+                raise MissingError(f"the plug-in command '{name}' does not import: {error}") from error
+        module = COMMANDS[name].module
+        if module is None:
+            raise MissingError(f"'{name}' is not built yet", hint="icml25 papers shows what runs today")
+        return get_command(import_module(module).app)
+
+
+def _show_version(value: bool) -> None:
+    if value:
+        import platform
+        from importlib.metadata import version
+
+        typer.echo(f"icml25 {version('icml25')} (Python {platform.python_version()}, torch {version('torch')})")
+        raise typer.Exit
+
+
+app = typer.Typer(
+    cls=LazyGroup,
+    help="One toolbox over eighteen ICML 2025 papers: each command is one paper's method on your own models and data.",
+    add_completion=True,
+    rich_markup_mode=None if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" else "rich",
+    invoke_without_command=True,
+)
+
+
+@app.callback()
+def _root(
+    ctx: typer.Context,
+    version: bool = typer.Option(
+        False, "--version", help="Show the version and exit.", is_eager=True, callback=_show_version
+    ),
+) -> None:
+    if ctx.invoked_subcommand is None:
+        typer.echo(ctx.get_help())
+
+
+def _complain(message: str, hint: str | None = None) -> None:
+    from icml25cli.core.console import plain, stderr
+
+    line = plain("error: ", style="bold red") + plain(message)
+    stderr().print(line, soft_wrap=True)
+    if hint:
+        stderr().print(plain("hint: ", style="bold") + plain(hint), soft_wrap=True)
+
+
+def _resume_hint() -> str | None:
+    from icml25cli.core.runs import resume_hint
+
+    return resume_hint()
+
+
+def _run(args: list[str], settings: Settings) -> int:
+    command = get_command(app)
+    command._main_shell_completion({}, "icml25")
+    with command.make_context("icml25", args, auto_envvar_prefix=ENVIRONMENT_PREFIX, obj=settings) as ctx:
+        command.invoke(ctx)
+    return 0
+
+
+def _terminate(_signal: int, _frame: object) -> None:
+    raise Terminated
+
+
+def _silence(stream: Any) -> None:
+    """Point a broken stream at nothing, so that the interpreter's own flush at exit stays quiet."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def main(args: list[str] | None = None) -> int:
+    """Run ``icml25`` and return its exit code (see DESIGN of exit codes in the man page)."""
+    settings = Settings()
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        code = _guarded(sys.argv[1:] if args is None else args, settings)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        _silence(sys.stdout)
+        return PIPE_CLOSED
+    except OSError as error:
+        _silence(sys.stdout)
+        _complain(f"standard output cannot be written: {error.strerror}")
+        return 74
+
+
+def _guarded(args: list[str], settings: Settings) -> int:
+    try:
+        return _run(args, settings)
+    except typer.Exit as done:
+        return done.exit_code
+    except ToolboxError as error:
+        _complain(error.message, error.hint)
+        code = error.exit_code
+    except typer.BadParameter as error:
+        _complain(error.format_message(), _usage_hint(error))
+        code = error.exit_code
+    except (KeyboardInterrupt, typer.Abort):
+        _complain("interrupted", _resume_hint())
+        code = INTERRUPTED
+    except Terminated:
+        _complain("terminated", _resume_hint())
+        code = TERMINATED
+    except BrokenPipeError:
+        raise
+    except Exception as error:
+        if hasattr(error, "format_message") and hasattr(error, "exit_code"):  # Typer's own usage errors
+            _complain(error.format_message(), _usage_hint(error))
+            code = error.exit_code
+        else:
+            _complain(
+                f"internal error: {type(error).__name__}: {error}",
+                "repeat with --debug and report the traceback with the output of icml25 doctor",
+            )
+            code = INTERNAL_ERROR
+    if settings.debug:
+        import traceback
+
+        traceback.print_exc()
+    return code
+
+
+def _usage_hint(error: Any) -> str | None:
+    ctx = getattr(error, "ctx", None)
+    return f"{ctx.command_path} --help shows the options" if ctx else None
+
+
+def entry_point() -> None:
+    """The console script."""
+    sys.exit(main())
