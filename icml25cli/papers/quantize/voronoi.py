@@ -1,0 +1,324 @@
+"""NestQuant's code: E8 nested q-fold, under a union of scales (sections 3 and 4 of the paper).
+
+A block x of eight numbers is stored as the index j of a scale β_j and eight digits 0..q−1 that name a lattice point;
+its value is β_j·decode(digits). Compiled with numba, bit for bit equal to the plain numpy form in ``lattice``.
+Knows blocks. Does not know matrices, rotations, or how digits are packed.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import log2
+
+import numpy as np
+from jaxtyping import Bool, Float32, UInt8
+from numba import njit
+from numpy import ndarray
+
+from icml25cli.core.errors import InputError
+from icml25cli.papers.quantize.lattice import CLAMP, TIE_OFFSET
+
+MAX_Q = 256  # a digit is one byte
+MAX_SCALES = 16
+
+# Lanes of a tile: enough to fill the vector registers of any machine, few enough that a tile stays in the first cache.
+_LANES = 64
+
+# numba types a bare 0.5 as float64, which would drag the whole kernel to double precision.
+_ZERO, _HALF, _ONE, _TWO = np.float32(0), np.float32(0.5), np.float32(1), np.float32(2)
+_LIMIT = CLAMP
+_MAX = np.finfo(np.float32).max
+_E0, _E1, _E2, _E3, _E4, _E5, _E6, _E7 = TIE_OFFSET
+
+
+@dataclass(frozen=True)
+class Quantized:
+    """Blocks after quantisation: the code, and what it decodes to."""
+
+    digits: UInt8[ndarray, "n 8"]
+    beta_index: UInt8[ndarray, "n"]
+    values: Float32[ndarray, "n 8"]
+    overloaded: Bool[ndarray, "n"]  # the block lay outside q·V at every useful scale: its error is not granular
+
+
+@dataclass(frozen=True)
+class LatticeCode:
+    """The code of ``q`` levels per dimension under scales ``betas``: q⁸·k codewords for eight numbers.
+
+    Args:
+        q: nesting ratio, 2 to 256.
+        betas: one to sixteen positive scales in strictly increasing order.
+
+    Raises:
+        InputError: q or betas are outside these limits.
+    """
+
+    q: int
+    betas: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.q <= MAX_Q:
+            raise InputError(f"q = {self.q} is outside 2..{MAX_Q}")
+        object.__setattr__(self, "betas", tuple(float(beta) for beta in self.betas))
+        if not 1 <= len(self.betas) <= MAX_SCALES:
+            raise InputError(f"{len(self.betas)} scales were given, a code has 1 to {MAX_SCALES}")
+        for beta in self.betas:
+            if not np.finfo(np.float32).tiny <= beta <= _MAX:
+                raise InputError(f"scale {beta} is not a positive float32 number")
+        if np.any(np.diff(self._betas32) <= 0):
+            raise InputError(f"scales {list(self.betas)} are not strictly increasing in float32")
+
+    @cached_property
+    def _betas32(self) -> Float32[ndarray, "k"]:
+        return np.array(self.betas, np.float32)
+
+    @property
+    def rate_raw(self) -> float:
+        """Bits per entry with digits and scale indices written out plainly: log2 q + log2(k)/8."""
+        return log2(self.q) + log2(len(self.betas)) / 8
+
+    def rate_entropy(self, beta_index: UInt8[ndarray, "n"]) -> float:
+        """Bits per entry when scale indices cost their empirical entropy: log2 q + H(j)/8."""
+        return log2(self.q) + beta_entropy(beta_index) / 8
+
+    def quantize(self, blocks: Float32[ndarray, "n 8"]) -> Quantized:
+        """Code each block with the scale of least squared error after decoding (opt-β, the smallest on ties).
+
+        ``overloaded`` marks blocks whose nearest lattice point, at the chosen scale, is not what its code decodes to.
+
+        Raises:
+            InputError: a value is not finite; the message names the first such block.
+        """
+        blocks = np.ascontiguousarray(blocks, np.float32)
+        n = len(blocks)
+        out = Quantized(
+            np.empty((n, 8), np.uint8), np.empty(n, np.uint8), np.empty((n, 8), np.float32), np.empty(n, np.bool_)
+        )
+        bad = _quantize(
+            blocks, np.float32(self.q), self._betas32, out.digits, out.beta_index, out.values, out.overloaded
+        )
+        if bad:
+            first = int(np.argmin(np.isfinite(blocks).all(axis=1)))
+            raise InputError(f"block {first} of {n} holds a value that is not finite")
+        return out
+
+    def encode(self, blocks: Float32[ndarray, "n 8"]) -> tuple[UInt8[ndarray, "n 8"], UInt8[ndarray, "n"]]:
+        """Digits and scale index of each block; as ``quantize``, without the values."""
+        done = self.quantize(blocks)
+        return done.digits, done.beta_index
+
+    def decode(self, digits: UInt8[ndarray, "n 8"], beta_index: UInt8[ndarray, "n"]) -> Float32[ndarray, "n 8"]:
+        """The value of each code, the same bits that ``quantize`` returned for it.
+
+        Raises:
+            InputError: a digit is not below q, or a scale index not below k.
+        """
+        if digits.size and int(digits.max()) >= self.q:
+            raise InputError(f"digit {int(digits.max())} is out of range for q = {self.q}", hint="the codes are corrupt")
+        if beta_index.size and int(beta_index.max()) >= len(self.betas):
+            raise InputError(
+                f"scale index {int(beta_index.max())} is out of range for {len(self.betas)} scales",
+                hint="the codes are corrupt",
+            )
+        values = np.empty(digits.shape, np.float32)
+        _decode(
+            np.ascontiguousarray(digits), np.ascontiguousarray(beta_index), np.float32(self.q), self._betas32, values
+        )
+        return values
+
+
+def beta_entropy(beta_index: UInt8[ndarray, "n"]) -> float:
+    """Empirical entropy H(j) of scale indices in bits per block; 0 for no blocks."""
+    counts = np.bincount(np.ravel(beta_index))
+    p = counts[counts > 0] / max(1, beta_index.size)
+    return float(-(p * np.log2(p)).sum()) + 0.0
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _round(z, q, inv):  # noqa: ANN001
+    """Multiple of q nearest to z, its index, and what is left: how far, on which side."""
+    r = np.floor(z * inv + _HALF)
+    w = r * q
+    e = z - w
+    return r, w, e >= _ZERO, abs(e)
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _move(w, positive, a, worst, seen, step, other):
+    """Place one coordinate: by ``step``, or by ``other`` if it is the first of the worst rounded ones."""
+    hit = (a == worst) and not seen
+    c = other if hit else step
+    return w + (c if positive else -c), seen or hit
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _nearest(z0, z1, z2, z3, z4, z5, z6, z7, q, inv):
+    """Nearest point of q·E8: ``lattice.nearest_point`` for one block, without branches so that lanes vectorise."""
+    r0, w0, p0, a0 = _round(z0, q, inv)
+    r1, w1, p1, a1 = _round(z1, q, inv)
+    r2, w2, p2, a2 = _round(z2, q, inv)
+    r3, w3, p3, a3 = _round(z3, q, inv)
+    r4, w4, p4, a4 = _round(z4, q, inv)
+    r5, w5, p5, a5 = _round(z5, q, inv)
+    r6, w6, p6, a6 = _round(z6, q, inv)
+    r7, w7, p7, a7 = _round(z7, q, inv)
+    total = np.int32(((r0 + r1) + (r2 + r3)) + ((r4 + r5) + (r6 + r7)))
+    negative = (
+        np.int32(not p0) + np.int32(not p1) + np.int32(not p2) + np.int32(not p3)
+        + np.int32(not p4) + np.int32(not p5) + np.int32(not p6) + np.int32(not p7)
+    )  # fmt: skip
+    odd0 = (total & np.int32(1)) != 0
+    odd1 = ((total - negative) & np.int32(1)) != 0
+    most = _max(_max(_max(a0, a1), _max(a2, a3)), _max(_max(a4, a5), _max(a6, a7)))
+    least = _min(_min(_min(a0, a1), _min(a2, a3)), _min(_min(a4, a5), _min(a6, a7)))
+    sum_a = ((a0 + a1) + (a2 + a3)) + ((a4 + a5) + (a6 + a7))
+    d0 = (q - (most + most)) if odd0 else _ZERO
+    d1 = (q + q - sum_a) + ((least + least) if odd1 else _ZERO)
+    half = d1 < d0
+    h = q * _HALF
+    step = h if half else _ZERO
+    odd = odd1 if half else odd0
+    other = (-h if half else q) if odd else step
+    worst = least if half else most
+    t0, seen = _move(w0, p0, a0, worst, False, step, other)
+    t1, seen = _move(w1, p1, a1, worst, seen, step, other)
+    t2, seen = _move(w2, p2, a2, worst, seen, step, other)
+    t3, seen = _move(w3, p3, a3, worst, seen, step, other)
+    t4, seen = _move(w4, p4, a4, worst, seen, step, other)
+    t5, seen = _move(w5, p5, a5, worst, seen, step, other)
+    t6, seen = _move(w6, p6, a6, worst, seen, step, other)
+    t7, seen = _move(w7, p7, a7, worst, seen, step, other)
+    return t0, t1, t2, t3, t4, t5, t6, t7
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _max(a, b):
+    return a if a > b else b
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _min(a, b):
+    return a if a < b else b
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _clamp(x):
+    return _min(_max(x, -_LIMIT), _LIMIT)
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _shape(p0, p1, p2, p3, p4, p5, p6, p7, q, inv):
+    """The representative in q·V + ε of a lattice point modulo q·E8; the decoder's arithmetic.
+
+    Exact in float32 (see ``lattice.TIE_OFFSET``), so any point of the same class gives the same bits: the encoder
+    may shape the point itself where the decoder shapes the one its digits spell.
+    """
+    s0, s1, s2, s3, s4, s5, s6, s7 = _nearest(
+        p0 + _E0, p1 + _E1, p2 + _E2, p3 + _E3, p4 + _E4, p5 + _E5, p6 + _E6, p7 + _E7, q, inv
+    )
+    return p0 - s0, p1 - s1, p2 - s2, p3 - s3, p4 - s4, p5 - s5, p6 - s6, p7 - s7
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _modulo(c, q, inv):
+    """Non-negative remainder of an integer; the half keeps rounding of c/q away from the integers."""
+    return np.uint8(np.int32(c - q * np.floor((c + _HALF) * inv)))
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _square(x, value):
+    return (x - value) * (x - value)
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _quantize(blocks, q, betas, digits, beta_index, values, overloaded):
+    """Fill the four outputs; true if a value was not finite."""
+    n = blocks.shape[0]
+    inv = _ONE / q
+    x = np.zeros((8, _LANES), np.float32)
+    best = np.empty((8, _LANES), np.float32)
+    error = np.empty(_LANES, np.float32)
+    chosen = np.empty(_LANES, np.int32)
+    over = np.empty(_LANES, np.int32)
+    bad = False
+    for start in range(0, n, _LANES):
+        lanes = min(_LANES, n - start)
+        for l in range(lanes):
+            for i in range(8):
+                x[i, l] = blocks[start + l, i]
+                bad |= not (abs(x[i, l]) <= _MAX)
+        for j in range(len(betas)):
+            beta = betas[j]
+            inv_beta = _ONE / beta
+            first = j == 0
+            for l in range(_LANES):
+                x0, x1, x2, x3 = x[0, l], x[1, l], x[2, l], x[3, l]
+                x4, x5, x6, x7 = x[4, l], x[5, l], x[6, l], x[7, l]
+                t0, t1, t2, t3, t4, t5, t6, t7 = _nearest(
+                    _clamp(x0 * inv_beta), _clamp(x1 * inv_beta), _clamp(x2 * inv_beta), _clamp(x3 * inv_beta),
+                    _clamp(x4 * inv_beta), _clamp(x5 * inv_beta), _clamp(x6 * inv_beta), _clamp(x7 * inv_beta),
+                    _ONE, _ONE,
+                )  # fmt: skip
+                v0, v1, v2, v3, v4, v5, v6, v7 = _shape(t0, t1, t2, t3, t4, t5, t6, t7, q, inv)
+                d = (
+                    (_square(x0, beta * v0) + _square(x1, beta * v1))
+                    + (_square(x2, beta * v2) + _square(x3, beta * v3))
+                ) + (
+                    (_square(x4, beta * v4) + _square(x5, beta * v5))
+                    + (_square(x6, beta * v6) + _square(x7, beta * v7))
+                )
+                moved = (
+                    (t0 != v0) or (t1 != v1) or (t2 != v2) or (t3 != v3)
+                    or (t4 != v4) or (t5 != v5) or (t6 != v6) or (t7 != v7)
+                )  # fmt: skip
+                better = first or d < error[l]
+                error[l] = d if better else error[l]
+                chosen[l] = np.int32(j) if better else chosen[l]
+                over[l] = np.int32(moved) if better else over[l]
+                best[0, l] = v0 if better else best[0, l]
+                best[1, l] = v1 if better else best[1, l]
+                best[2, l] = v2 if better else best[2, l]
+                best[3, l] = v3 if better else best[3, l]
+                best[4, l] = v4 if better else best[4, l]
+                best[5, l] = v5 if better else best[5, l]
+                best[6, l] = v6 if better else best[6, l]
+                best[7, l] = v7 if better else best[7, l]
+        for l in range(lanes):
+            beta = betas[chosen[l]]
+            t7 = best[7, l]
+            c7 = _TWO * t7
+            c6 = best[6, l] - t7
+            c5 = best[5, l] - t7 + c6
+            c4 = best[4, l] - t7 + c5
+            c3 = best[3, l] - t7 + c4
+            c2 = best[2, l] - t7 + c3
+            c1 = best[1, l] - t7 + c2
+            c0 = (best[0, l] - t7 + c1) * _HALF
+            digits[start + l, 0] = _modulo(c0, q, inv)
+            digits[start + l, 1] = _modulo(c1, q, inv)
+            digits[start + l, 2] = _modulo(c2, q, inv)
+            digits[start + l, 3] = _modulo(c3, q, inv)
+            digits[start + l, 4] = _modulo(c4, q, inv)
+            digits[start + l, 5] = _modulo(c5, q, inv)
+            digits[start + l, 6] = _modulo(c6, q, inv)
+            digits[start + l, 7] = _modulo(c7, q, inv)
+            for i in range(8):
+                values[start + l, i] = beta * best[i, l]
+            beta_index[start + l] = chosen[l]
+            overloaded[start + l] = over[l] != 0
+    return bad
+
+
+@njit(nogil=True, cache=True, error_model="numpy")
+def _decode(digits, beta_index, q, betas, values):
+    inv = _ONE / q
+    for l in range(digits.shape[0]):
+        h = np.float32(digits[l, 7]) * _HALF
+        c1, c2, c3 = np.float32(digits[l, 1]), np.float32(digits[l, 2]), np.float32(digits[l, 3])
+        c4, c5, c6 = np.float32(digits[l, 4]), np.float32(digits[l, 5]), np.float32(digits[l, 6])
+        v0, v1, v2, v3, v4, v5, v6, v7 = _shape(
+            _TWO * np.float32(digits[l, 0]) - c1 + h, c1 - c2 + h, c2 - c3 + h, c3 - c4 + h,
+            c4 - c5 + h, c5 - c6 + h, c6 + h, h, q, inv,
+        )  # fmt: skip
+        beta = betas[beta_index[l]]
+        values[l, 0], values[l, 1], values[l, 2], values[l, 3] = beta * v0, beta * v1, beta * v2, beta * v3
+        values[l, 4], values[l, 5], values[l, 6], values[l, 7] = beta * v4, beta * v5, beta * v6, beta * v7
