@@ -1,0 +1,161 @@
+"""The program from the outside: help, versions, exit codes, streams."""
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from importlib.resources import files
+
+import jsonschema
+import pytest
+
+from icml25cli.catalog import COMMANDS, PAPERS
+
+RUNNING = [name for name, command in COMMANDS.items() if command.module]
+HEAVY = ("torch", "transformers", "numpy", "numba", "scipy", "matplotlib", "huggingface_hub", "safetensors")
+
+
+@pytest.mark.parametrize("args", [["--help"], *([name, "--help"] for name in RUNNING)], ids=" ".join)
+def test_help_imports_nothing_heavy(args, environment):
+    script = (
+        "import sys\nfrom icml25cli.main import main\n"
+        f"code = main({args!r})\nprint(repr(sorted(sys.modules)), file=sys.stderr)\nsys.exit(code)"
+    )
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    modules = set(ast.literal_eval(done.stderr.splitlines()[-1]))
+    assert not modules & set(HEAVY)
+    called = {module.removeprefix("icml25cli.commands.") for module in modules if "icml25cli.commands." in module}
+    assert called == ({args[0].replace("-", "_")} if len(args) > 1 else set())
+
+
+def test_help_names_every_command_that_runs(icml25):
+    done = icml25("--help")
+    assert done.code == 0
+    assert all(f" {name} " in done.out for name in RUNNING)
+
+
+def test_no_command_shows_help(icml25):
+    assert icml25().out == icml25("--help").out
+
+
+def test_version_names_toolbox_python_and_torch(icml25):
+    done = icml25("--version")
+    assert done.code == 0
+    assert done.out.startswith("icml25 ")
+    assert f"Python {sys.version.split()[0]}" in done.out
+    assert "torch 2.13" in done.out
+
+
+def test_python_dash_m_is_the_same_program(environment, icml25):
+    done = subprocess.run([sys.executable, "-m", "icml25cli", "papers", "--json"], env=environment, capture_output=True)
+    assert json.loads(done.stdout)["rows"] == icml25("papers", "--json").json["rows"]
+
+
+def test_papers_lists_all_eighteen_and_what_runs(icml25):
+    report = icml25("papers", "--json").json
+    assert [row["command"] for row in report["rows"]] == [paper.name for paper in PAPERS]
+    assert report["metrics"] == {"papers": 18, "running": sum(paper.module is not None for paper in PAPERS)}
+
+
+@pytest.mark.parametrize("command", ["papers", "doctor"])
+def test_json_is_one_document_of_the_documented_schema(icml25, command):
+    done = icml25(command, "--json")
+    schema = json.loads(files("icml25cli.assets").joinpath("report.schema.json").read_text())
+    jsonschema.validate(done.json, schema)
+    assert done.code == 0
+
+
+def test_a_planned_paper_says_that_it_does_not_run_yet(icml25):
+    done = icml25("ui-bench", "x")
+    assert (done.code, done.out) == (4, "")
+    assert "'ui-bench' is not built yet" in done.err
+    assert "icml25 papers" in done.err
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "says"),
+    [
+        (["quantise"], 2, "quantize"),
+        (["papers", "--jsn"], 2, "--json"),
+        (["papers", "extra"], 2, "extra"),
+        (["quantize", "encoed"], 2, "did you mean 'encode'"),
+        (["papers", "--config", "absent.toml"], 3, "absent.toml"),
+    ],
+)
+def test_a_wrong_word_gets_one_sentence_and_a_hint(icml25, args, code, says):
+    done = icml25(*args)
+    assert (done.code, done.out) == (code, "")
+    assert says in done.err
+    assert "Traceback" not in done.err
+
+
+@pytest.mark.parametrize(
+    ("toml", "says"),
+    [
+        ("[quantise]\nq = 8\n", "did you mean 'quantize'?"),
+        ("[quantize]\nmethdo = 'rtn'\n", "did you mean 'method'?"),
+        ("q = 8\n", "unknown table 'q'"),
+        ("[quantize]\nmodel = 'tiny'\n", "unknown key 'model'"),
+    ],
+)
+def test_an_unknown_table_or_key_in_a_config_file_names_the_nearest(icml25, tmp_path, toml, says):
+    (tmp_path / "c.toml").write_text(toml)
+    done = icml25("quantize", "run", "absent-model", "--config", "c.toml")
+    assert (done.code, done.out) == (2, "")
+    assert says in done.err
+
+
+def test_an_exception_we_did_not_foresee_is_70(environment):
+    script = (
+        "import sys, icml25cli.main as m\n"
+        "def broken(args, settings): raise ZeroDivisionError('of course')\n"
+        "m._run = broken\nsys.exit(m.main(['papers']))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (70, "")
+    assert "ZeroDivisionError: of course" in done.stderr
+    assert "--debug" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("flag", [[], ["--json"]])
+def test_a_reader_that_leaves_is_141_and_silent(program, environment, flag):
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run([program, "papers", *flag], env=environment, stdout=writer, stderr=subprocess.PIPE)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+@pytest.mark.parametrize("flag", [[], ["--json"]])
+def test_a_full_disk_under_standard_output_is_74(program, environment, flag):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([program, "papers", *flag], env=environment, stdout=full, stderr=subprocess.PIPE)
+    assert done.returncode == 74
+    assert b"standard output cannot be written" in done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("env", [{"NO_COLOR": "1", "TERM": "xterm"}, {"TERM": "dumb"}, {"TERM": "xterm"}])
+def test_without_a_terminal_text_is_plain_and_uncut(icml25, env):
+    done = icml25("papers", env=env | {"COLUMNS": "20"})
+    assert "\x1b" not in done.out
+    longest = max((paper.title for paper in PAPERS), key=len)
+    assert longest in done.out
+
+
+def test_environment_and_config_yield_to_the_command_line(icml25, tmp_path):
+    (tmp_path / "c.toml").write_text("[quantize]\nseed = 3\nrotation = ['none']\n")
+    ask = ("quantize", "absent-model", "--config", "c.toml", "--seed")
+    for args, env, says in [
+        (ask[:-1], {"ICML25_QUANTIZE_Q": "300"}, "300"),
+        (ask[:-1], {"ICML25_SEED": "-1"}, "-1"),
+        ((*ask, "-2"), {"ICML25_SEED": "-1"}, "-2"),
+        (ask[:-1], {"ICML25_SEED": "-1", "ICML25_QUANTIZE_SEED": "-5"}, "-5"),
+    ]:
+        done = icml25(*args, env=env)
+        assert done.code == 2
+        assert says in done.err

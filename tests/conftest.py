@@ -1,0 +1,72 @@
+"""What every test may use: the installed program as a user runs it, and a cache of the test's own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+@dataclass(frozen=True)
+class Done:
+    """A finished run of the program."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> dict[str, Any]:
+        return json.loads(self.out)
+
+
+@pytest.fixture(scope="session")
+def program() -> str:
+    """The console script of the environment the tests run in."""
+    return str(Path(sys.executable).with_name("icml25"))
+
+
+@pytest.fixture(scope="session")
+def session_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def environment(session_cache: Path) -> dict[str, str]:
+    """A user's environment: no network for hubs, no terminal, one thread, a cache that the tests own."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("ICML25_")}
+    return kept | {
+        "ICML25_CACHE_DIR": str(session_cache),
+        "ICML25_THREADS": "1",
+        "HF_HUB_OFFLINE": "1",
+        "OMP_NUM_THREADS": "1",
+        "TERM": "dumb",
+    }
+
+
+@pytest.fixture
+def icml25(program: str, environment: dict[str, str], tmp_path: Path) -> Iterator[Callable[..., Done]]:
+    """Run the installed program: ``icml25("papers", "--json").json``."""
+
+    def run(*args: object, input: str | None = None, env: dict[str, str] | None = None, timeout: float = 300) -> Done:
+        done = subprocess.run(
+            [program, *map(str, args)],
+            input=input,
+            env=environment | (env or {}),
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+        )
+        return Done(done.returncode, done.stdout, done.stderr)
+
+    yield run
