@@ -1,0 +1,229 @@
+"""Files that appear whole or not at all, and locks that say which process is at work.
+
+Knows files and processes. Does not know what is written.
+"""
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from icml25cli.core.errors import InputError, OutputError
+
+_FREE = "free some space or choose another place; finished work is kept"
+_PLACE = "choose a place you may write to"
+HINTS = {
+    errno.ENOSPC: _FREE,
+    errno.EDQUOT: _FREE,
+    errno.EFBIG: "raise the file size limit (ulimit -f) or choose another file system; finished work is kept",
+    errno.EIO: "the disk reports a fault; choose another place",
+    errno.EACCES: _PLACE,
+    errno.EPERM: _PLACE,
+    errno.EROFS: _PLACE,
+    errno.EBUSY: "name a new folder inside it",
+    errno.ENOTDIR: "a file stands where a folder is needed",
+    errno.EEXIST: "a file stands where a folder is needed",
+    errno.EISDIR: "a folder stands where the file should go",
+    errno.ENAMETOOLONG: "choose a shorter name",
+}
+
+
+@contextlib.contextmanager
+def atomic_path(final: Path, *, force: bool = False) -> Iterator[Path]:
+    """Yield a temporary path beside ``final``; on success it is synced and renamed to ``final``, else removed.
+
+    The body creates a file or a directory there. The temporary name keeps the suffix, since writers choose by it.
+    Missing parent directories are made. What a killed writer of the same target left is removed first. (A directory
+    that replaces another one is briefly absent; where that matters, ``commit_output`` is made for it.)
+
+    Raises:
+        OutputError: ``final`` exists (without ``force``) or cannot be replaced, the disk is full, the place is
+            read-only; errors of reading other files in the body are not touched.
+    """
+    final = Path(os.path.realpath(final))
+    prefix = f".tmp-{hashlib.sha256(os.fsencode(final.name)).hexdigest()[:8]}-{socket.gethostname()}-"
+    mine = final.parent / f"{prefix}{os.getpid()}{final.suffix}"
+    with output_errors(final, mine):
+        _refuse_existing(final, force)
+        final.parent.mkdir(parents=True, exist_ok=True)
+        for left in final.parent.glob(f"{prefix}*"):
+            if left == mine or not _started(int(left.name.removeprefix(prefix).removesuffix(final.suffix))):
+                remove(left)
+        try:
+            yield mine
+            sync(mine)
+            _refuse_existing(final, force)
+            if mine.is_dir() and final.is_dir():
+                remove(final)
+            os.replace(mine, final)
+            sync_directory(final.parent)
+        finally:
+            remove(mine)
+
+
+def write_json(path: Path, obj: Any, *, force: bool = False) -> None:
+    """Write ``obj`` as indented UTF-8 JSON, whole or not at all. NaN and infinity are refused (ValueError)."""
+    text = json.dumps(obj, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    with atomic_path(path, force=force) as temporary:
+        temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
+
+
+def _refuse_existing(final: Path, force: bool) -> None:
+    if not os.path.lexists(final):
+        return
+    if not (final.is_file() or final.is_dir()):  # renaming over /dev/null would replace the device
+        raise OutputError(f"{final} is neither a file nor a folder", hint="name a new file")
+    if not force:
+        raise OutputError(f"{final} exists", hint="--force overwrites it")
+
+
+@contextlib.contextmanager
+def output_errors(final: Path, temporary: Path) -> Iterator[None]:
+    """Turn failures to write ``final``, or the ``temporary`` path that is to become it, into OutputError."""
+    try:
+        yield
+    except Exception as error:
+        code = _errno(error)
+        if code is None:
+            raise
+        if named := getattr(error, "filename", None):  # a source that the body cannot read is no fault of the output
+            path = Path(os.fsdecode(named))
+            if not (path.is_relative_to(temporary) or final.is_relative_to(path)):
+                raise
+        raise OutputError(f"{final} cannot be written: {os.strerror(code).lower()}", hint=HINTS[code]) from error
+
+
+def _errno(error: Exception) -> int | None:
+    """The error number of a failed write, also where a library hides it; None for anything else."""
+    code = error.errno if isinstance(error, OSError) else None
+    if code is None and (rust := re.search(r"\(os error (\d+)\)", str(error))):  # safetensors, tokenizers
+        code = int(rust[1])
+    if code is None and isinstance(error, OSError) and re.search(r"requested and \d+ written|free space", str(error)):
+        code = errno.ENOSPC  # numpy's tofile gives no number
+    return code if code in HINTS else None
+
+
+def remove(path: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+def sync(path: Path) -> None:
+    """Flush a file, or all files and directories under a directory, to the disk."""
+    if not path.is_dir():
+        with open(path, "rb") as file:
+            os.fsync(file)
+        return
+    for folder, _, files in os.walk(path):
+        for name in files:
+            with open(os.path.join(folder, name), "rb") as file:
+                os.fsync(file)
+        sync_directory(Path(folder))
+
+
+def sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):  # some network file systems cannot sync a directory
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class Lock:
+    """A file that says which process is at work: pid, host and start of the process.
+
+    Taken by ``acquire`` or ``with``. The lock of a process of this host that is gone (or whose pid now belongs to
+    another one) is taken over. Processes forked or sent a copy do not own it.
+
+    Raises:
+        InputError: a living process holds it, or one of another host, which cannot be asked.
+        OutputError: the file cannot be written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = Path(path)
+
+    def acquire(self) -> None:
+        me = {"pid": os.getpid(), "host": socket.gethostname(), "started": _started(os.getpid())}
+        with output_errors(self.path, self.path), self._guarded() as file:
+            owner = _owner(file.read())
+            if owner and owner["host"] != me["host"]:
+                raise InputError(
+                    f"{self.path} is held by process {owner['pid']} on {owner['host']}",
+                    hint="remove that file if the process is gone",
+                )
+            if owner and owner["started"] == _started(owner["pid"]):
+                raise InputError(
+                    f"{self.path} is held by running process {owner['pid']}", hint="wait for it or end it first"
+                )
+            file.seek(0)
+            file.truncate()
+            file.write(json.dumps(me))
+
+    def release(self) -> None:
+        """Remove the file if this process holds it."""
+        with contextlib.suppress(FileNotFoundError):
+            owner = _owner(self.path.read_text(encoding="utf-8"))
+            if owner and owner["pid"] == os.getpid() and owner["host"] == socket.gethostname():
+                self.path.unlink()
+
+    def __enter__(self) -> "Lock":
+        self.acquire()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+    @contextlib.contextmanager
+    def _guarded(self) -> Iterator[Any]:
+        """The lock file, open, with nobody else between reading and writing it: two may find the same owner dead."""
+        while True:
+            with open(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666), "r+", encoding="utf-8") as file:
+                with contextlib.suppress(OSError):  # where the file system has no flock, the check alone must do
+                    fcntl.flock(file, fcntl.LOCK_EX)
+                try:
+                    current = os.path.samestat(os.fstat(file.fileno()), os.stat(self.path))
+                except FileNotFoundError:
+                    current = False
+                if current:  # else its owner removed it while we waited
+                    yield file
+                    return
+
+
+def _owner(text: str) -> dict[str, Any] | None:
+    """Who holds a lock; None for an empty or torn file, which only a death while writing it leaves."""
+    try:
+        owner = json.loads(text)
+        return {"pid": int(owner["pid"]), "host": str(owner["host"]), "started": str(owner["started"])}
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+def _started(pid: int) -> str | None:
+    """When a living process started, in its kernel's count where that is known; None when it is gone."""
+    try:  # not psutil first: its times move with the clock, and a living owner would look like another process
+        state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return None if state in "ZX" else fields[18]
+    except FileNotFoundError:
+        if Path("/proc/self/stat").exists():
+            return None
+    except ProcessLookupError:
+        return None
+    import psutil
+
+    try:
+        return str(psutil.Process(pid).create_time())
+    except psutil.NoSuchProcess:
+        return None
