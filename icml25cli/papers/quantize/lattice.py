@@ -84,7 +84,7 @@ def voronoi_encode(x: Float[ndarray, "*n 8"], q: int) -> Integer[ndarray, "*n 8"
 
 
 def voronoi_decode(digits: Integer[ndarray, "*n 8"], q: int) -> Float[ndarray, "*n 8"]:
-    """The point of E8 that digits stand for: of all points with these coordinates modulo q, the one in q·V + ε."""
+    """The point of E8 that digits stand for: of all points with these coordinates modulo q, the one in q·V − ε."""
     p = from_coordinates(digits.astype(np.float32))
     return p - nearest_point(p + TIE_OFFSET, q)
 
@@ -103,6 +103,6 @@ def union_encode(
         code = voronoi_encode(x * (np.float32(1) / beta), q)
         difference = x - beta * voronoi_decode(code, q)
         error = _sum8(difference * difference)
-        better = error < best
+        better = error < best if j else np.ones(len(x), bool)
         digits[better], index[better], best[better] = code[better], j, error[better]
     return digits, index

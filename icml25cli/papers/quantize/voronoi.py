@@ -29,6 +29,10 @@ _LIMIT = CLAMP
 _MAX = np.finfo(np.float32).max
 _E0, _E1, _E2, _E3, _E4, _E5, _E6, _E7 = TIE_OFFSET
 
+# No fast-math: reassociation or contraction would let encoder, decoder and the numpy form disagree.
+_compiled = njit(nogil=True, cache=True, error_model="numpy")
+_inline = njit(nogil=True, error_model="numpy", forceinline=True)  # one call left standing and no lane vectorises
+
 
 @dataclass(frozen=True)
 class Quantized:
@@ -37,7 +41,7 @@ class Quantized:
     digits: UInt8[ndarray, "n 8"]
     beta_index: UInt8[ndarray, "n"]
     values: Float32[ndarray, "n 8"]
-    overloaded: Bool[ndarray, "n"]  # the block lay outside q·V at every useful scale: its error is not granular
+    overloaded: Bool[ndarray, "n"]  # the nearest lattice point, at the chosen scale, is not what the code decodes to
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,7 @@ class LatticeCode:
 
     Args:
         q: nesting ratio, 2 to 256.
-        betas: one to sixteen positive scales in strictly increasing order.
+        betas: one to sixteen positive scales in strictly increasing order; used in float32.
 
     Raises:
         InputError: q or betas are outside these limits.
@@ -62,8 +66,8 @@ class LatticeCode:
         if not 1 <= len(self.betas) <= MAX_SCALES:
             raise InputError(f"{len(self.betas)} scales were given, a code has 1 to {MAX_SCALES}")
         for beta in self.betas:
-            if not np.finfo(np.float32).tiny <= beta <= _MAX:
-                raise InputError(f"scale {beta} is not a positive float32 number")
+            if not 1e-30 <= beta <= 1e30:  # far enough inside float32 that neither 1/β nor β·value overflows
+                raise InputError(f"scale {beta} is not a positive number between 1e-30 and 1e30")
         if np.any(np.diff(self._betas32) <= 0):
             raise InputError(f"scales {list(self.betas)} are not strictly increasing in float32")
 
@@ -83,12 +87,12 @@ class LatticeCode:
     def quantize(self, blocks: Float32[ndarray, "n 8"]) -> Quantized:
         """Code each block with the scale of least squared error after decoding (opt-β, the smallest on ties).
 
-        ``overloaded`` marks blocks whose nearest lattice point, at the chosen scale, is not what its code decodes to.
-
         Raises:
-            InputError: a value is not finite; the message names the first such block.
+            InputError: blocks are not (n, 8), or a value is not finite; the message names the first such block.
         """
         blocks = np.ascontiguousarray(blocks, np.float32)
+        if blocks.ndim != 2 or blocks.shape[1] != 8:
+            raise InputError(f"blocks have shape {blocks.shape}, the code takes (n, 8)")
         n = len(blocks)
         out = Quantized(
             np.empty((n, 8), np.uint8), np.empty(n, np.uint8), np.empty((n, 8), np.float32), np.empty(n, np.bool_)
@@ -110,10 +114,14 @@ class LatticeCode:
         """The value of each code, the same bits that ``quantize`` returned for it.
 
         Raises:
-            InputError: a digit is not below q, or a scale index not below k.
+            InputError: shapes are not (n, 8) and (n,), a digit is not below q, or a scale index not below k.
         """
+        if digits.shape != (beta_index.size, 8) or beta_index.ndim != 1:
+            raise InputError(f"digits of shape {digits.shape} do not fit scale indices of shape {beta_index.shape}")
         if digits.size and int(digits.max()) >= self.q:
-            raise InputError(f"digit {int(digits.max())} is out of range for q = {self.q}", hint="the codes are corrupt")
+            raise InputError(
+                f"digit {int(digits.max())} is out of range for q = {self.q}", hint="the codes are corrupt"
+            )
         if beta_index.size and int(beta_index.max()) >= len(self.betas):
             raise InputError(
                 f"scale index {int(beta_index.max())} is out of range for {len(self.betas)} scales",
@@ -121,7 +129,11 @@ class LatticeCode:
             )
         values = np.empty(digits.shape, np.float32)
         _decode(
-            np.ascontiguousarray(digits), np.ascontiguousarray(beta_index), np.float32(self.q), self._betas32, values
+            np.ascontiguousarray(digits, np.uint8),
+            np.ascontiguousarray(beta_index, np.uint8),
+            np.float32(self.q),
+            self._betas32,
+            values,
         )
         return values
 
@@ -133,8 +145,23 @@ def beta_entropy(beta_index: UInt8[ndarray, "n"]) -> float:
     return float(-(p * np.log2(p)).sum()) + 0.0
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
-def _round(z, q, inv):  # noqa: ANN001
+@_inline
+def _max(a, b):
+    return a if a > b else b
+
+
+@_inline
+def _min(a, b):
+    return a if a < b else b
+
+
+@_inline
+def _clamp(x):
+    return _min(_max(x, -_LIMIT), _LIMIT)
+
+
+@_inline
+def _round(z, q, inv):
     """Multiple of q nearest to z, its index, and what is left: how far, on which side."""
     r = np.floor(z * inv + _HALF)
     w = r * q
@@ -142,7 +169,7 @@ def _round(z, q, inv):  # noqa: ANN001
     return r, w, e >= _ZERO, abs(e)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@_inline
 def _move(w, positive, a, worst, seen, step, other):
     """Place one coordinate: by ``step``, or by ``other`` if it is the first of the worst rounded ones."""
     hit = (a == worst) and not seen
@@ -150,7 +177,7 @@ def _move(w, positive, a, worst, seen, step, other):
     return w + (c if positive else -c), seen or hit
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@_inline
 def _nearest(z0, z1, z2, z3, z4, z5, z6, z7, q, inv):
     """Nearest point of q·E8: ``lattice.nearest_point`` for one block, without branches so that lanes vectorise."""
     r0, w0, p0, a0 = _round(z0, q, inv)
@@ -190,24 +217,9 @@ def _nearest(z0, z1, z2, z3, z4, z5, z6, z7, q, inv):
     return t0, t1, t2, t3, t4, t5, t6, t7
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
-def _max(a, b):
-    return a if a > b else b
-
-
-@njit(nogil=True, cache=True, error_model="numpy")
-def _min(a, b):
-    return a if a < b else b
-
-
-@njit(nogil=True, cache=True, error_model="numpy")
-def _clamp(x):
-    return _min(_max(x, -_LIMIT), _LIMIT)
-
-
-@njit(nogil=True, cache=True, error_model="numpy")
+@_inline
 def _shape(p0, p1, p2, p3, p4, p5, p6, p7, q, inv):
-    """The representative in q·V + ε of a lattice point modulo q·E8; the decoder's arithmetic.
+    """The representative in q·V − ε of a lattice point modulo q·E8; the decoder's arithmetic.
 
     Exact in float32 (see ``lattice.TIE_OFFSET``), so any point of the same class gives the same bits: the encoder
     may shape the point itself where the decoder shapes the one its digits spell.
@@ -218,18 +230,18 @@ def _shape(p0, p1, p2, p3, p4, p5, p6, p7, q, inv):
     return p0 - s0, p1 - s1, p2 - s2, p3 - s3, p4 - s4, p5 - s5, p6 - s6, p7 - s7
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@_inline
 def _modulo(c, q, inv):
     """Non-negative remainder of an integer; the half keeps rounding of c/q away from the integers."""
     return np.uint8(np.int32(c - q * np.floor((c + _HALF) * inv)))
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@_inline
 def _square(x, value):
     return (x - value) * (x - value)
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@_compiled
 def _quantize(blocks, q, betas, digits, beta_index, values, overloaded):
     """Fill the four outputs; true if a value was not finite."""
     n = blocks.shape[0]
@@ -242,17 +254,17 @@ def _quantize(blocks, q, betas, digits, beta_index, values, overloaded):
     bad = False
     for start in range(0, n, _LANES):
         lanes = min(_LANES, n - start)
-        for l in range(lanes):
+        for lane in range(lanes):
             for i in range(8):
-                x[i, l] = blocks[start + l, i]
-                bad |= not (abs(x[i, l]) <= _MAX)
+                x[i, lane] = blocks[start + lane, i]
+                bad |= not (abs(x[i, lane]) <= _MAX)
         for j in range(len(betas)):
             beta = betas[j]
             inv_beta = _ONE / beta
             first = j == 0
-            for l in range(_LANES):
-                x0, x1, x2, x3 = x[0, l], x[1, l], x[2, l], x[3, l]
-                x4, x5, x6, x7 = x[4, l], x[5, l], x[6, l], x[7, l]
+            for lane in range(_LANES):
+                x0, x1, x2, x3 = x[0, lane], x[1, lane], x[2, lane], x[3, lane]
+                x4, x5, x6, x7 = x[4, lane], x[5, lane], x[6, lane], x[7, lane]
                 t0, t1, t2, t3, t4, t5, t6, t7 = _nearest(
                     _clamp(x0 * inv_beta), _clamp(x1 * inv_beta), _clamp(x2 * inv_beta), _clamp(x3 * inv_beta),
                     _clamp(x4 * inv_beta), _clamp(x5 * inv_beta), _clamp(x6 * inv_beta), _clamp(x7 * inv_beta),
@@ -270,55 +282,55 @@ def _quantize(blocks, q, betas, digits, beta_index, values, overloaded):
                     (t0 != v0) or (t1 != v1) or (t2 != v2) or (t3 != v3)
                     or (t4 != v4) or (t5 != v5) or (t6 != v6) or (t7 != v7)
                 )  # fmt: skip
-                better = first or d < error[l]
-                error[l] = d if better else error[l]
-                chosen[l] = np.int32(j) if better else chosen[l]
-                over[l] = np.int32(moved) if better else over[l]
-                best[0, l] = v0 if better else best[0, l]
-                best[1, l] = v1 if better else best[1, l]
-                best[2, l] = v2 if better else best[2, l]
-                best[3, l] = v3 if better else best[3, l]
-                best[4, l] = v4 if better else best[4, l]
-                best[5, l] = v5 if better else best[5, l]
-                best[6, l] = v6 if better else best[6, l]
-                best[7, l] = v7 if better else best[7, l]
-        for l in range(lanes):
-            beta = betas[chosen[l]]
-            t7 = best[7, l]
+                better = first or d < error[lane]
+                error[lane] = d if better else error[lane]
+                chosen[lane] = np.int32(j) if better else chosen[lane]
+                over[lane] = np.int32(moved) if better else over[lane]
+                best[0, lane] = v0 if better else best[0, lane]
+                best[1, lane] = v1 if better else best[1, lane]
+                best[2, lane] = v2 if better else best[2, lane]
+                best[3, lane] = v3 if better else best[3, lane]
+                best[4, lane] = v4 if better else best[4, lane]
+                best[5, lane] = v5 if better else best[5, lane]
+                best[6, lane] = v6 if better else best[6, lane]
+                best[7, lane] = v7 if better else best[7, lane]
+        for lane in range(lanes):
+            beta = betas[chosen[lane]]
+            t7 = best[7, lane]
             c7 = _TWO * t7
-            c6 = best[6, l] - t7
-            c5 = best[5, l] - t7 + c6
-            c4 = best[4, l] - t7 + c5
-            c3 = best[3, l] - t7 + c4
-            c2 = best[2, l] - t7 + c3
-            c1 = best[1, l] - t7 + c2
-            c0 = (best[0, l] - t7 + c1) * _HALF
-            digits[start + l, 0] = _modulo(c0, q, inv)
-            digits[start + l, 1] = _modulo(c1, q, inv)
-            digits[start + l, 2] = _modulo(c2, q, inv)
-            digits[start + l, 3] = _modulo(c3, q, inv)
-            digits[start + l, 4] = _modulo(c4, q, inv)
-            digits[start + l, 5] = _modulo(c5, q, inv)
-            digits[start + l, 6] = _modulo(c6, q, inv)
-            digits[start + l, 7] = _modulo(c7, q, inv)
+            c6 = best[6, lane] - t7
+            c5 = best[5, lane] - t7 + c6
+            c4 = best[4, lane] - t7 + c5
+            c3 = best[3, lane] - t7 + c4
+            c2 = best[2, lane] - t7 + c3
+            c1 = best[1, lane] - t7 + c2
+            c0 = (best[0, lane] - t7 + c1) * _HALF
+            digits[start + lane, 0] = _modulo(c0, q, inv)
+            digits[start + lane, 1] = _modulo(c1, q, inv)
+            digits[start + lane, 2] = _modulo(c2, q, inv)
+            digits[start + lane, 3] = _modulo(c3, q, inv)
+            digits[start + lane, 4] = _modulo(c4, q, inv)
+            digits[start + lane, 5] = _modulo(c5, q, inv)
+            digits[start + lane, 6] = _modulo(c6, q, inv)
+            digits[start + lane, 7] = _modulo(c7, q, inv)
             for i in range(8):
-                values[start + l, i] = beta * best[i, l]
-            beta_index[start + l] = chosen[l]
-            overloaded[start + l] = over[l] != 0
+                values[start + lane, i] = beta * best[i, lane]
+            beta_index[start + lane] = chosen[lane]
+            overloaded[start + lane] = over[lane] != 0
     return bad
 
 
-@njit(nogil=True, cache=True, error_model="numpy")
+@_compiled
 def _decode(digits, beta_index, q, betas, values):
     inv = _ONE / q
-    for l in range(digits.shape[0]):
-        h = np.float32(digits[l, 7]) * _HALF
-        c1, c2, c3 = np.float32(digits[l, 1]), np.float32(digits[l, 2]), np.float32(digits[l, 3])
-        c4, c5, c6 = np.float32(digits[l, 4]), np.float32(digits[l, 5]), np.float32(digits[l, 6])
+    for lane in range(digits.shape[0]):
+        h = np.float32(digits[lane, 7]) * _HALF
+        c1, c2, c3 = np.float32(digits[lane, 1]), np.float32(digits[lane, 2]), np.float32(digits[lane, 3])
+        c4, c5, c6 = np.float32(digits[lane, 4]), np.float32(digits[lane, 5]), np.float32(digits[lane, 6])
         v0, v1, v2, v3, v4, v5, v6, v7 = _shape(
-            _TWO * np.float32(digits[l, 0]) - c1 + h, c1 - c2 + h, c2 - c3 + h, c3 - c4 + h,
+            _TWO * np.float32(digits[lane, 0]) - c1 + h, c1 - c2 + h, c2 - c3 + h, c3 - c4 + h,
             c4 - c5 + h, c5 - c6 + h, c6 + h, h, q, inv,
         )  # fmt: skip
-        beta = betas[beta_index[l]]
-        values[l, 0], values[l, 1], values[l, 2], values[l, 3] = beta * v0, beta * v1, beta * v2, beta * v3
-        values[l, 4], values[l, 5], values[l, 6], values[l, 7] = beta * v4, beta * v5, beta * v6, beta * v7
+        beta = betas[beta_index[lane]]
+        values[lane, 0], values[lane, 1], values[lane, 2], values[lane, 3] = beta * v0, beta * v1, beta * v2, beta * v3
+        values[lane, 4], values[lane, 5], values[lane, 6], values[lane, 7] = beta * v4, beta * v5, beta * v6, beta * v7
