@@ -76,6 +76,22 @@ def write_json(path: Path, obj: Any, *, force: bool = False) -> None:
         temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
+def check_file(path: Path, *, force: bool = False) -> None:
+    """Refuse an output file before hours of work are done for it.
+
+    Raises:
+        OutputError: it exists (without ``force``), is no file, or its folder cannot be made or written.
+    """
+    path = Path(os.path.realpath(path))
+    with output_errors(path, path):
+        _refuse_existing(path, force)
+        if path.is_dir():
+            raise IsADirectoryError(errno.EISDIR, "", str(path))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not os.access(path.parent, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, "", str(path))
+
+
 def _refuse_existing(final: Path, force: bool) -> None:
     if not os.path.lexists(final):
         return

@@ -114,6 +114,16 @@ def run_directory(command: str, key: str, output: Path | None) -> Path:
     return output / ".run"
 
 
+_last_opened: Path | None = None
+
+
+def resume_hint() -> str | None:
+    """What an interrupted user can do: where this process last kept finished work, if anywhere."""
+    if _last_opened is None or not any((_last_opened / "units").glob("*")):
+        return None
+    return f"finished work is kept in {_last_opened}; repeat the command with --resume"
+
+
 class Run:
     """A directory of finished units of work, locked by this process until ``close``.
 
@@ -163,6 +173,8 @@ class Run:
         except BaseException:
             run.close()
             raise
+        global _last_opened
+        _last_opened = directory
         return run
 
     def path(self, unit: str) -> Path:
