@@ -25,9 +25,7 @@ _LANES = 64
 
 # numba types a bare 0.5 as float64, which would drag the whole kernel to double precision.
 _ZERO, _HALF, _ONE, _TWO = np.float32(0), np.float32(0.5), np.float32(1), np.float32(2)
-_LIMIT = CLAMP
 _MAX = np.finfo(np.float32).max
-_E0, _E1, _E2, _E3, _E4, _E5, _E6, _E7 = TIE_OFFSET
 
 # No fast-math: reassociation or contraction would let encoder, decoder and the numpy form disagree.
 _compiled = njit(nogil=True, cache=True, error_model="numpy")
@@ -98,7 +96,14 @@ class LatticeCode:
             np.empty((n, 8), np.uint8), np.empty(n, np.uint8), np.empty((n, 8), np.float32), np.empty(n, np.bool_)
         )
         bad = _quantize(
-            blocks, np.float32(self.q), self._betas32, out.digits, out.beta_index, out.values, out.overloaded
+            blocks,
+            np.float32(self.q),
+            self._betas32,
+            TIE_OFFSET,
+            out.digits,
+            out.beta_index,
+            out.values,
+            out.overloaded,
         )
         if bad:
             first = int(np.argmin(np.isfinite(blocks).all(axis=1)))
@@ -133,6 +138,7 @@ class LatticeCode:
             np.ascontiguousarray(beta_index, np.uint8),
             np.float32(self.q),
             self._betas32,
+            TIE_OFFSET,
             values,
         )
         return values
@@ -157,7 +163,7 @@ def _min(a, b):
 
 @_inline
 def _clamp(x):
-    return _min(_max(x, -_LIMIT), _LIMIT)
+    return _min(_max(x, -CLAMP), CLAMP)
 
 
 @_inline
@@ -218,15 +224,16 @@ def _nearest(z0, z1, z2, z3, z4, z5, z6, z7, q, inv):
 
 
 @_inline
-def _shape(p0, p1, p2, p3, p4, p5, p6, p7, q, inv):
+def _shape(p0, p1, p2, p3, p4, p5, p6, p7, tie, q, inv):
     """The representative in q·V − ε of a lattice point modulo q·E8; the decoder's arithmetic.
 
     Exact in float32 (see ``lattice.TIE_OFFSET``), so any point of the same class gives the same bits: the encoder
     may shape the point itself where the decoder shapes the one its digits spell.
     """
     s0, s1, s2, s3, s4, s5, s6, s7 = _nearest(
-        p0 + _E0, p1 + _E1, p2 + _E2, p3 + _E3, p4 + _E4, p5 + _E5, p6 + _E6, p7 + _E7, q, inv
-    )
+        p0 + tie[0], p1 + tie[1], p2 + tie[2], p3 + tie[3],
+        p4 + tie[4], p5 + tie[5], p6 + tie[6], p7 + tie[7], q, inv,
+    )  # fmt: skip
     return p0 - s0, p1 - s1, p2 - s2, p3 - s3, p4 - s4, p5 - s5, p6 - s6, p7 - s7
 
 
@@ -242,9 +249,12 @@ def _square(x, value):
 
 
 @_compiled
-def _quantize(blocks, q, betas, digits, beta_index, values, overloaded):
+def _quantize(blocks, q, betas, tie, digits, beta_index, values, overloaded):
     """Fill the four outputs; true if a value was not finite."""
     n = blocks.shape[0]
+    # An argument, since numba's cache would not notice a constant of another module change; a tuple, since stores to
+    # the arrays below might alias an array.
+    tie = (tie[0], tie[1], tie[2], tie[3], tie[4], tie[5], tie[6], tie[7])
     inv = _ONE / q
     x = np.zeros((8, _LANES), np.float32)
     best = np.empty((8, _LANES), np.float32)
@@ -270,7 +280,7 @@ def _quantize(blocks, q, betas, digits, beta_index, values, overloaded):
                     _clamp(x4 * inv_beta), _clamp(x5 * inv_beta), _clamp(x6 * inv_beta), _clamp(x7 * inv_beta),
                     _ONE, _ONE,
                 )  # fmt: skip
-                v0, v1, v2, v3, v4, v5, v6, v7 = _shape(t0, t1, t2, t3, t4, t5, t6, t7, q, inv)
+                v0, v1, v2, v3, v4, v5, v6, v7 = _shape(t0, t1, t2, t3, t4, t5, t6, t7, tie, q, inv)
                 d = (
                     (_square(x0, beta * v0) + _square(x1, beta * v1))
                     + (_square(x2, beta * v2) + _square(x3, beta * v3))
@@ -321,7 +331,8 @@ def _quantize(blocks, q, betas, digits, beta_index, values, overloaded):
 
 
 @_compiled
-def _decode(digits, beta_index, q, betas, values):
+def _decode(digits, beta_index, q, betas, tie, values):
+    tie = (tie[0], tie[1], tie[2], tie[3], tie[4], tie[5], tie[6], tie[7])
     inv = _ONE / q
     for lane in range(digits.shape[0]):
         h = np.float32(digits[lane, 7]) * _HALF
@@ -329,7 +340,7 @@ def _decode(digits, beta_index, q, betas, values):
         c4, c5, c6 = np.float32(digits[lane, 4]), np.float32(digits[lane, 5]), np.float32(digits[lane, 6])
         v0, v1, v2, v3, v4, v5, v6, v7 = _shape(
             _TWO * np.float32(digits[lane, 0]) - c1 + h, c1 - c2 + h, c2 - c3 + h, c3 - c4 + h,
-            c4 - c5 + h, c5 - c6 + h, c6 + h, h, q, inv,
+            c4 - c5 + h, c5 - c6 + h, c6 + h, h, tie, q, inv,
         )  # fmt: skip
         beta = betas[beta_index[lane]]
         values[lane, 0], values[lane, 1], values[lane, 2], values[lane, 3] = beta * v0, beta * v1, beta * v2, beta * v3
