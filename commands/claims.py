@@ -1,0 +1,77 @@
+"""`icml25 claims`: the papers' claims, measured here."""
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from icml25cli.catalog import PAPERS
+from icml25cli.core import options as opt
+from icml25cli.core.report import Report, show
+from icml25cli.core.verbs import service
+
+app = service("claims")
+
+RUNNING = [paper.name for paper in PAPERS if paper.module]
+
+
+class RunSize(StrEnum):
+    quick = "quick"
+    full = "full"
+
+
+def complete_command(incomplete: str) -> list[str]:
+    return [name for name in RUNNING if name.startswith(incomplete)]
+
+
+@app.command()
+def claims(
+    commands: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="COMMAND", help="Papers to check. [default: all]", autocompletion=complete_command),
+    ] = None,
+    size: Annotated[RunSize, typer.Option("--size", help="A minute on built-ins, or assets too.")] = RunSize.quick,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit 1 unless every claim holds.")] = False,
+    output: opt.Output = None,
+    force: opt.Force = False,
+    as_json: opt.Json = False,
+) -> None:
+    """Measure what each paper claims, beside a control that must fail; with -o, write COMMAND.json into a directory."""
+    import platform
+    from datetime import date
+    from importlib import import_module
+    from importlib.metadata import version
+
+    from icml25cli.core.claims import all_hold, check, row
+    from icml25cli.core.errors import CheckFailed, UsageError
+    from icml25cli.core.progress import track
+    from icml25cli.core.runs import check_output, write_json
+
+    chosen = commands or RUNNING
+    for name in chosen:
+        if name not in RUNNING:
+            raise UsageError(f"no claims for '{name}'", hint=f"papers that run today: {', '.join(RUNNING)}")
+    report = Report("claims", params={"size": size.value, "commands": chosen})
+    outcomes = []
+    for name in chosen:
+        target = output / f"{name}.json" if output else None
+        if target:
+            check_output(target, force=force)
+        listed = import_module(f"icml25cli.papers.{name.replace('-', '_')}.claims").CLAIMS
+        done = [check(claim, size.value) for claim in track(listed, f"claims of {name}")]
+        rows = [{"command": name, **row(outcome)} for outcome in done]
+        if target:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            made = {"version": version("icml25"), "date": date.today().isoformat(), "machine": platform.platform()}
+            write_json(target, {**made, "size": size.value, "claims": rows})
+            report.artefacts.append(str(target))
+        report.rows += rows
+        outcomes += done
+    report.metrics = {
+        "claims": len(outcomes),
+        "hold": sum(outcome.verdict == "holds" for outcome in outcomes),
+        "controls_failing": sum(outcome.control_fails for outcome in outcomes),
+    }
+    show(report, as_json=as_json)
+    if strict and not all_hold(outcomes):
+        raise CheckFailed("not every claim holds")
