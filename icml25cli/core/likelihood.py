@@ -130,10 +130,8 @@ def window_nll(
 
 @torch.inference_mode()
 def _logits(model: PreTrainedModel, tokens: Int[Tensor, "b t"]) -> Float[Tensor, "b t v"]:
-    longest, known = (
-        getattr(model.config, "max_position_embeddings", None),
-        model.get_input_embeddings().weight.shape[0],
-    )
+    config = model.config.get_text_config()
+    longest, known = getattr(config, "max_position_embeddings", None), config.vocab_size
     if longest and tokens.shape[1] > longest:
         raise InputError(
             f"a window of {tokens.shape[1]} tokens is longer than the model's {longest}", hint="use a shorter --window"
@@ -217,7 +215,7 @@ def choice_log_likelihoods(
     if not context or not all(choices):
         raise InputError("a question or a choice has no tokens", hint="every question and choice needs some text")
     longest = max(map(len, choices))
-    window = getattr(model.config, "max_position_embeddings", None) or len(context) + longest
+    window = getattr(model.config.get_text_config(), "max_position_embeddings", None) or len(context) + longest
     if longest >= window:
         raise InputError(f"a choice of {longest} tokens does not fit the model's window of {window}")
     kept = list(context[-(window - longest) :])

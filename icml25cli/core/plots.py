@@ -1,6 +1,7 @@
 """Saving figures: the format by suffix, whole or not at all, and the same bytes for the same figure.
 
-Knows matplotlib figures and files. Does not know what is drawn.
+Knows matplotlib figures and files. Does not know what is drawn. Draw on ``matplotlib.figure.Figure()``, not with
+pyplot, which looks for a screen and keeps every figure.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from icml25cli.core.errors import UsageError
-from icml25cli.core.files import atomic_path
+from icml25cli.core.files import atomic_path, check_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,20 +23,11 @@ _METADATA = {
 }
 
 
-def new_figure(width: float = 6.4, height: float = 4.0) -> Figure:
-    """An empty figure in inches that no window system knows of, closed when nobody holds it."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure
-
-
-def check_figure_path(path: Path) -> None:
-    """Refuse a suffix we cannot draw, before the work whose result is to be drawn."""
+def check_figure(path: Path, *, force: bool = False) -> None:
+    """Refuse, before the work whose result is to be drawn, what ``save_figure`` would refuse after it."""
     if path.suffix.lower() not in _METADATA:
         raise UsageError(f"{path} is no figure file", hint=f"end its name in {', '.join(_METADATA)}")
+    check_file(path, force=force)
 
 
 def save_figure(figure: Figure, path: Path, *, force: bool = False) -> None:
@@ -45,7 +37,7 @@ def save_figure(figure: Figure, path: Path, *, force: bool = False) -> None:
         UsageError: another suffix.
         OutputError: the file exists (without ``force``) or cannot be written.
     """
-    check_figure_path(path)
+    check_figure(path, force=force)
     from matplotlib import rc_context
 
     kind = path.suffix.lower()
