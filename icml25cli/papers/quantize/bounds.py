@@ -5,6 +5,7 @@ Knows closed forms. Does not know any code.
 
 from functools import cache
 from math import log
+from typing import cast
 
 from scipy.optimize import brentq
 
@@ -34,7 +35,7 @@ def critical_rate() -> float:
         slope = -4 * log(2) * (4.0**-rate - 16.0**-rate)
         return _product_error(rate) - slope * rate - 1
 
-    return brentq(gap, 0.5, 2.0, xtol=1e-14)
+    return float(cast(float, brentq(gap, 0.5, 2.0, xtol=1e-14)))
 
 
 def _product_error(rate: float) -> float:
