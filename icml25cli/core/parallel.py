@@ -26,6 +26,15 @@ def usable_cpus() -> int:
     return cpu_count()
 
 
+def set_threads(threads: int | None) -> None:
+    """Let this process compute with ``threads`` threads, by default as many as it has CPUs."""
+    import numba
+    import torch
+
+    torch.set_num_threads(threads or usable_cpus())
+    numba.set_num_threads(min(threads or usable_cpus(), numba.config.NUMBA_NUM_THREADS))
+
+
 def parallel_map(
     function: Callable[[T], R],
     items: Iterable[T],

@@ -41,6 +41,7 @@ class Report:
     device: str | None = None
     rows: list[Row] = field(default_factory=list)
     tables: dict[str, list[Row]] = field(default_factory=dict)
+    details: dict[str, list[Row]] = field(default_factory=dict)  # tables too long for a person: in the JSON form only
     metrics: dict[str, float | None] = field(default_factory=dict)
     answer: dict[str, Any] = field(default_factory=dict)
     artefacts: list[str] = field(default_factory=list)
@@ -66,7 +67,7 @@ class Report:
             "metrics": self.metrics,
             "answer": self.answer,
             "rows": self.rows,
-            "tables": self.tables,
+            "tables": {**self.tables, **self.details},
             "artefacts": self.artefacts,
             "notes": self.notes,
             "warnings": self.warnings,

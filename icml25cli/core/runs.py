@@ -124,6 +124,14 @@ def resume_hint() -> str | None:
     return f"finished work is kept in {_last_opened}; repeat the command with --resume"
 
 
+_working_in: Path | None = None  # for whoever explains an interruption
+
+
+def resume_hint() -> str | None:
+    """How to go on after an interruption, if a run was open when it came."""
+    return _working_in and f"finished work is kept in {_working_in}; repeat the command to continue"
+
+
 class Run:
     """A directory of finished units of work, locked by this process until ``close``.
 

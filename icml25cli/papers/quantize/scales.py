@@ -4,6 +4,7 @@ Lists are written as β·q, so that one list serves every q. Knows blocks of nor
 come from, nor how codes are stored.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import sqrt
 
@@ -55,6 +56,22 @@ def parse_scales(text: str, q: int) -> LatticeCode:
         raise UsageError(
             f"{text!r} is not a list of scales", hint=f"give 1 to {MAX_SCALES} increasing numbers, as 3.5,4.25,5.25,18"
         ) from error
+
+
+def code_for(asked: str, q: int, k: int, sample: Callable[[], Float32[ndarray, "n 8"]]) -> LatticeCode:
+    """The code that a user's word asks for: ``auto`` fits k scales to ``sample()``, ``ref`` is the paper's, else a list.
+
+    A sample of zeros has no scales to fit; any code stands for it exactly, so it gets the paper's.
+
+    Raises:
+        UsageError: the word is no list of scales.
+    """
+    if asked == "ref":
+        return reference_code("weights", q)
+    if asked != "auto":
+        return parse_scales(asked, q)
+    blocks = sample()
+    return choose_scales(blocks, q, k).code if blocks.any() else reference_code("weights", q)
 
 
 def choose_scales(blocks: Float32[ndarray, "n 8"], q: int, k: int) -> ChosenScales:

@@ -1,0 +1,256 @@
+"""`icml25 quantize`: NestQuant on a language model's weights, or on an array of vectors."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from icml25cli.core import options as opt
+from icml25cli.core.report import Report, show
+from icml25cli.core.verbs import paper_group
+
+
+def _model_names() -> list[str]:
+    from icml25cli.core.models import aliases
+
+    return list(aliases())
+
+
+app = paper_group("quantize", known_inputs=_model_names)
+
+
+class MethodName(StrEnum):
+    nestquant = "nestquant"
+    rtn = "rtn"
+    gptq = "gptq"
+    nf4 = "nf4"
+
+
+class BaselineName(StrEnum):
+    nestquant = "nestquant"
+    rtn = "rtn"
+    gptq = "gptq"
+    nf4 = "nf4"
+    none = "none"
+
+
+class RotationName(StrEnum):
+    random_hadamard = "random-hadamard"
+    hadamard = "hadamard"
+    orthogonal = "orthogonal"
+    none = "none"
+
+
+class Format(StrEnum):
+    both = "both"
+    bf16 = "bf16"
+    packed = "packed"
+
+
+Q = Annotated[int, typer.Option("--q", min=2, max=16, help="Levels per dimension of the lattice code: log2 q bits.")]
+K = Annotated[int, typer.Option("--k", min=1, max=8, help="Scales a block may choose from.")]
+Betas = Annotated[
+    str, typer.Option("--betas", metavar="auto|ref|LIST", help="Scales times q: fitted, the paper's, or a list.")
+]
+
+
+@app.command()
+def run(
+    model: opt.Model = "tiny",
+    method: Annotated[MethodName, typer.Option("--method", help="The main method.")] = MethodName.nestquant,
+    baseline: Annotated[
+        list[BaselineName] | None,
+        typer.Option("--baseline", help="Methods beside it; none for none. [default: rtn, gptq]"),
+    ] = None,
+    q: Q = 14,
+    k: K = 4,
+    betas: Betas = "auto",
+    ldlq: Annotated[bool, typer.Option("--ldlq/--no-ldlq", help="Feed errors forward (LDLQ).")] = True,
+    rotation: Annotated[
+        list[RotationName] | None,
+        typer.Option("--rotation", help="Repeat to run every method under each. [default: random-hadamard]"),
+    ] = None,
+    scalar_bits: Annotated[
+        int | None,
+        typer.Option("--scalar-bits", min=2, max=8, help="Bits of rtn and gptq. [default: no fewer than nestquant's]"),
+    ] = None,
+    group_size: Annotated[int, typer.Option("--group-size", min=8, help="Weights a scale of rtn and gptq serves.")] = 64,
+    include: Annotated[str, typer.Option("--include", metavar="REGEX", help="Quantise tensors it matches.")] = "",
+    exclude: Annotated[
+        str | None, typer.Option("--exclude", metavar="REGEX", help="Leave tensors it matches as they are.")
+    ] = None,
+    calib: Annotated[
+        str, typer.Option("--calib", metavar="TEXT", help="Calibration text: a file, a folder, an asset, - or builtin.")
+    ] = "builtin",
+    calib_tokens: Annotated[int, typer.Option("--calib-tokens", min=1, help="Tokens of it.")] = 16_384,
+    evaluation: Annotated[
+        str, typer.Option("--eval", metavar="TEXT", help="Text to judge on, disjoint from calibration.")
+    ] = "builtin",
+    eval_tokens: Annotated[int, typer.Option("--eval-tokens", min=1, help="Tokens of it.")] = 16_384,
+    window: Annotated[
+        int, typer.Option("--window", min=2, help="Tokens of one window, for calibration and judging.")
+    ] = 512,
+    damping: Annotated[
+        float, typer.Option("--damp", min=0.0, help="Added to the Hessian's diagonal, in parts of its mean.")
+    ] = 0.01,
+    max_perplexity_increase: Annotated[
+        float | None,
+        typer.Option("--max-perplexity-increase", min=0.0, help="Exit 1 if the main method's is larger, 0.05 for 5 %."),
+    ] = None,
+    format: Annotated[Format, typer.Option("--format", help="What -o writes.")] = Format.both,
+    output: opt.Output = None,
+    force: opt.Force = False,
+    plot: opt.Plot = None,
+    seed: opt.Seed = 0,
+    device: opt.Device = "auto",
+    threads: opt.Threads = None,
+    resume: opt.Resume = False,
+    fresh: opt.Fresh = False,
+    allow_download: opt.AllowDownload = False,
+    trust_remote_code: opt.TrustRemoteCode = False,
+    as_json: opt.Json = False,
+) -> None:
+    """Quantise MODEL's decoder weights, judge it beside baselines on held-out text, and write it with -o."""
+    from icml25cli.core.errors import CheckFailed
+    from icml25cli.core.models import pick_device, resolve
+    from icml25cli.core.parallel import set_threads
+    from icml25cli.core.plots import check_figure, save_figure
+    from icml25cli.core.progress import note, warnings_so_far
+    from icml25cli.core.runs import check_output
+    from icml25cli.papers.quantize import export, figures
+    from icml25cli.papers.quantize.job import Options, carry_out
+    from icml25cli.papers.quantize.model import by_block, cautions, comparison, differences, rate
+
+    set_threads(threads)
+    if output:
+        check_output(output, force=force)
+    if plot:
+        check_figure(plot, force=force)
+    chosen = pick_device(device)
+    source = resolve(model, allow_download=allow_download, trust_remote_code=trust_remote_code)
+    options = Options(
+        method=method.value,
+        baselines=tuple(b.value for b in baseline or (BaselineName.rtn, BaselineName.gptq) if b != BaselineName.none),
+        q=q,
+        k=k,
+        betas=betas,
+        ldlq=ldlq,
+        rotations=tuple(r.value for r in rotation or (RotationName.random_hadamard,)),
+        scalar_bits=scalar_bits,
+        group_size=group_size,
+        include=include,
+        exclude=exclude,
+        calibration=calib,
+        calibration_tokens=calib_tokens,
+        evaluation=evaluation,
+        evaluation_tokens=eval_tokens,
+        window=window,
+        damping=damping,
+        seed=seed,
+    )
+    report = Report("quantize", seed=seed, device=str(chosen))
+    with carry_out(source, options, device=chosen, output=output, resume=resume, fresh=fresh) as job:
+        report.params = {"model": source.name, "method": method.value, **job.facts}
+        report.rows = comparison(job.judged)
+        report.metrics = {key: value for key, value in report.rows[0].items() if isinstance(value, float)}
+        report.tables = {
+            "differences": differences(job.judged),
+            "rate": rate(job.judged),
+            "blocks": by_block(job.judged[0]),
+        }
+        report.details = {"tensors": list(job.judged[0].tensors)}
+        report.notes = list(job.notes)
+        report.warnings = [*warnings_so_far(), *cautions(job.judged)]
+        if plot:
+            save_figure(figures.losses(job.judged), plot, force=force)
+            report.artefacts.append(str(plot))
+        if output:
+            report.artefacts += export.write(job, output, format.value, report, force=force)
+        else:
+            note(f"finished work is kept: repeat the command with -o DIRECTORY to write the model")
+    report.answer = {"status": "done"}
+    if max_perplexity_increase is not None:
+        increase = report.rows[0]["perplexity"] / report.rows[-1]["perplexity"] - 1
+        report.answer["status"] = "within the gate" if increase <= max_perplexity_increase else "beyond the gate"
+        report.metrics["perplexity_increase"] = increase
+    show(report, as_json=as_json)
+    if report.answer["status"] == "beyond the gate":
+        raise CheckFailed(
+            f"perplexity rose by {increase:.1%}, more than --max-perplexity-increase {max_perplexity_increase:.1%}"
+        )
+
+
+@app.command()
+def encode(
+    array: Annotated[Path, typer.Argument(metavar="IN.npy", help="Rows of float16, float32 or float64: .npy or .npz.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="OUT.nq", help="File of codes to write.")],
+    q: Q = 14,
+    k: K = 4,
+    betas: Betas = "auto",
+    rotation: Annotated[RotationName, typer.Option("--rotation", help="Of each row.")] = RotationName.random_hadamard,
+    force: opt.Force = False,
+    seed: opt.Seed = 0,
+    as_json: opt.Json = False,
+) -> None:
+    """Compress the rows of an array to codes of about log2 q bits a number, and say what that costs."""
+    from icml25cli.core.files import check_file
+    from icml25cli.core.tables import read_array
+    from icml25cli.papers.quantize.arrays import encode_array, sample_blocks
+    from icml25cli.papers.quantize.rotation import Rotation
+    from icml25cli.papers.quantize.scales import code_for
+
+    check_file(output, force=force)
+    x = read_array(array)
+    turn = Rotation(rotation.value, x.shape[-1], seed)
+    code = code_for(betas, q, k, lambda: sample_blocks(x, turn, seed=seed))
+    encoded = encode_array(x, code, turn)
+    encoded.save(output, force=force)
+    values = x.size
+    bits = encoded.bits
+    report = Report("quantize", params={"verb": "encode", "q": q, "rotation": rotation.value}, seed=seed)
+    report.params["scales_times_q"] = [round(beta * q, 4) for beta in encoded.code.betas]
+    report.rows = [
+        {
+            "method": "nestquant",
+            "shape": list(x.shape),
+            "bits_per_value": bits.total / values,
+            "relative_error": encoded.relative_error,
+            "overloads": encoded.overloads,
+            "input_bytes": x.nbytes,
+            "output_bytes": output.stat().st_size,
+        }
+    ]
+    report.tables["rate"] = [
+        {name: part / values for name, part in
+         (("code", bits.code), ("beta", bits.beta), ("scale", bits.scale), ("padding", bits.padding))}
+    ]
+    report.metrics = {"bits_per_value": bits.total / values, "relative_error": encoded.relative_error}
+    report.artefacts = [str(output)]
+    show(report, as_json=as_json)
+
+
+@app.command()
+def decode(
+    codes: Annotated[Path, typer.Argument(metavar="IN.nq", help="A file that encode wrote.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="OUT.npy", help="Array to write.")],
+    force: opt.Force = False,
+    as_json: opt.Json = False,
+) -> None:
+    """Bring an array back from its codes, in its shape and dtype."""
+    from icml25cli.core.files import check_file
+    from icml25cli.core.tables import write_array
+    from icml25cli.papers.quantize.arrays import EncodedArray
+
+    check_file(output, force=force)
+    encoded = EncodedArray.load(codes)
+    x = encoded.decode()
+    write_array(output, x, force=force)
+    report = Report("quantize", params={"verb": "decode", "q": encoded.code.q})
+    report.rows = [
+        {"method": "nestquant", "shape": list(x.shape), "dtype": encoded.dtype,
+         "relative_error": encoded.relative_error}
+    ]
+    report.metrics = {"relative_error": encoded.relative_error}
+    report.artefacts = [str(output)]
+    show(report, as_json=as_json)

@@ -1,0 +1,216 @@
+"""From what a user asks for to a plan: which methods at which rate, on which tokens of which text.
+
+Knows options as words and numbers. Does not know the command line, or how a plan is carried out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float32
+from numpy import ndarray
+
+from icml25cli.core.errors import CheckFailed, UsageError
+from icml25cli.core.models import ModelSource, load_tokenizer
+from icml25cli.core.runs import Run, fingerprint, run_directory
+from icml25cli.core.streaming import StreamedModel
+from icml25cli.core.text import Text, builtin_text, overlap, read_text, token_stream, windows
+from icml25cli.papers.quantize.arrays import sample_blocks
+from icml25cli.papers.quantize.matrix import Method, gptq, nestquant, nf4, rtn
+from icml25cli.papers.quantize.model import Judged, quantize_model
+from icml25cli.papers.quantize.packing import block_bits
+from icml25cli.papers.quantize.pipeline import Candidate, Plan
+from icml25cli.papers.quantize.rotation import Rotation
+from icml25cli.papers.quantize.scales import code_for
+from icml25cli.papers.quantize.voronoi import LatticeCode
+
+SAMPLED_BLOCKS = 4  # decoder blocks whose weights choose the scales
+SAMPLE = 65_536  # blocks of eight weights
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a user asks for; see the help of ``icml25 quantize``."""
+
+    method: str = "nestquant"
+    baselines: tuple[str, ...] = ("rtn", "gptq")
+    q: int = 14
+    k: int = 4
+    betas: str = "auto"
+    ldlq: bool = True
+    rotations: tuple[str, ...] = ("random-hadamard",)
+    scalar_bits: int | None = None
+    group_size: int = 64
+    include: str = ""
+    exclude: str | None = None
+    calibration: str = "builtin"
+    calibration_tokens: int = 16_384
+    evaluation: str = "builtin"
+    evaluation_tokens: int = 16_384
+    window: int = 512
+    damping: float = 0.01
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Job:
+    """A model quantised and judged, with what is needed to write it out."""
+
+    model: StreamedModel
+    plan: Plan
+    run: Run
+    facts: dict[str, Any]
+    judged: tuple[Judged, ...]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Sentences a report on this job must show."""
+        said = [*self.model.source.notes]
+        if any(c.method.name == "nestquant" and not c.method.ldlq for c in self.plan.candidates):
+            said.append(
+                "Without LDLQ the lattice code has one scale a row against one a group for RTN, and need not beat it."
+            )
+        said.append(
+            "Calibration is the same for all methods: Hessians of the float model. Bits count codes, scales, zero points "
+            "and padding as stored; embedding, head and norms stay as they are."
+        )
+        return tuple(said)
+
+
+@contextlib.contextmanager
+def carry_out(
+    source: ModelSource,
+    options: Options,
+    *,
+    device: torch.device | str = "cpu",
+    output: Path | None = None,
+    resume: bool = False,
+    fresh: bool = False,
+) -> Iterator[Job]:
+    """Quantise and judge ``source``, continuing what an earlier call with the same inputs finished.
+
+    Finished blocks live in ``output/.run``, or without ``output`` in the user's cache.
+
+    Raises:
+        ToolboxError: as ``make_plan``, ``Run.open`` and ``quantize_model``.
+    """
+    model = StreamedModel(source, device)
+    plan, facts = make_plan(model, options)
+    inputs = {
+        "model": source.path,
+        "options": asdict(options),
+        "methods": [candidate.method.spec() for candidate in plan.candidates],
+        "calibration text": plan.calibration,
+        "evaluation text": plan.evaluation,
+    }
+    with Run.open(run_directory("quantize", fingerprint(inputs), output), inputs, resume=resume, fresh=fresh) as run:
+        yield Job(model, plan, run, facts, quantize_model(model, plan, run))
+
+
+def make_plan(model: StreamedModel, options: Options) -> tuple[Plan, dict[str, Any]]:
+    """The plan, and the facts about it that a report shows: texts, windows, scales, bits of the scalar methods.
+
+    Raises:
+        CheckFailed: evaluation text occurs in the calibration text.
+        InputError: a text is too short or unreadable, or the model has no tokenizer.
+        UsageError: an option does not fit the others.
+    """
+    calibration, evaluation, text_facts = _windows(model.source, options)
+    plan = Plan(
+        candidates=(),
+        calibration=torch.from_numpy(calibration),
+        evaluation=torch.from_numpy(evaluation),
+        seed=options.seed,
+        damping=options.damping,
+        include=options.include,
+        exclude=options.exclude,
+    )
+    code = _code(model, plan, options)
+    bits = options.scalar_bits or _matching_bits(code, options.group_size)
+    methods = {
+        "nestquant": nestquant(code, ldlq=options.ldlq),
+        "rtn": rtn(bits, options.group_size),
+        "gptq": gptq(bits, options.group_size),
+        "nf4": nf4(),
+    }
+    names = dict.fromkeys((options.method, *options.baselines))  # each once, the main one first
+    # Under every rotation: what a rotation does to one method it should be seen to do to all.
+    candidates = tuple(Candidate(methods[name], rotation) for rotation in options.rotations for name in names)
+    facts = {
+        "q": options.q,
+        "scales_times_q": [round(beta * options.q, 4) for beta in code.betas],
+        "scalar_bits": bits,
+        "group_size": options.group_size,
+        **text_facts,
+    }
+    return replace(plan, candidates=candidates), facts
+
+
+def _windows(source: ModelSource, options: Options) -> tuple[ndarray, ndarray, dict[str, Any]]:
+    tokenizer = load_tokenizer(source)
+    length = min(options.window, source.config.get("max_position_embeddings") or options.window)
+    texts = {
+        "calibration": _text(options.calibration, "calibration"),
+        "evaluation": _text(options.evaluation, "test"),
+    }
+    # Calibration is a sample, drawn by the seed; evaluation is the beginning of the text, the same for every seed.
+    calibration = windows(
+        token_stream(texts["calibration"], tokenizer),
+        length,
+        count=max(1, options.calibration_tokens // length),
+        seed=options.seed,
+    )
+    evaluation = windows(
+        token_stream(texts["evaluation"], tokenizer), length, count=max(2, options.evaluation_tokens // length)
+    )
+    if shared := overlap(evaluation, calibration):
+        raise CheckFailed(
+            f"{shared:.0%} of the evaluation windows contain text of the calibration windows",
+            hint="give --eval a text that is not in --calib",
+        )
+    return calibration, evaluation, {
+        "calibration": f"{texts['calibration'].origin}, {calibration.size} tokens",
+        "evaluation": f"{texts['evaluation'].origin}, {evaluation.size} tokens",
+        "window": length,
+    }
+
+
+def _text(ref: str, part: Any) -> Text:
+    return builtin_text(part) if ref == "builtin" else read_text(ref)
+
+
+def _code(model: StreamedModel, plan: Plan, options: Options) -> LatticeCode:
+    return code_for(
+        options.betas, options.q, options.k, lambda: _weight_sample(model, plan, options.rotations[0])
+    )
+
+
+def _weight_sample(model: StreamedModel, plan: Plan, rotation: str) -> Float32[ndarray, "n 8"]:
+    chosen = np.unique(np.linspace(0, model.block_count - 1, SAMPLED_BLOCKS).astype(int))
+    sample: list[ndarray] = []
+    for index in chosen:
+        with model.block(int(index)) as block:
+            covered = [
+                linear.weight
+                for name, linear in model.linears(block).items()
+                if plan.covers(model.block_prefix(int(index)) + name)
+            ]
+            for weight in covered:
+                turn = Rotation(rotation, weight.shape[1], plan.seed)
+                count = SAMPLE // (len(chosen) * len(covered))
+                sample.append(sample_blocks(weight.cpu().numpy(), turn, count=count, seed=plan.seed))
+    if not sample:
+        raise UsageError("no tensor is to be quantised", hint="widen --include or narrow --exclude")
+    return np.concatenate(sample)
+
+
+def _matching_bits(code: LatticeCode, group_size: int) -> int:
+    """The least bits at which a scalar group quantiser stores no fewer bits than the lattice code."""
+    stored = block_bits(code.q, len(code.betas)) / 8
+    return next(bits for bits in range(2, 17) if bits + (16 + bits) / group_size >= stored)
