@@ -101,7 +101,7 @@ def verify(
     from icml25cli.core.errors import CheckFailed, MissingError
     from icml25cli.core.progress import track
 
-    chosen = names or [name for name in store.catalogue() if store.is_fetched(name)]
+    chosen = names or [name for name, asset in store.catalogue().items() if asset.folder.exists()]
     if not chosen:
         raise MissingError("no asset is fetched", hint="icml25 assets list shows what there is")
     damage = {name: store.verify(name) for name in track(chosen, "verifying assets")}

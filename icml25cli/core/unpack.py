@@ -53,9 +53,7 @@ def unpack(
             if path is None or member.kind == "folder" or not any(fnmatchcase(str(path), pattern) for pattern in keep):
                 continue
             if member.content is None:
-                raise InputError(
-                    f"{archive.name} holds '{member.name}', which is a {member.kind}", hint="do not use it"
-                )
+                raise InputError(f"{archive.name} holds the {member.kind} '{member.name}'", hint="do not use it")
             room -= _write(member.content, into / path, room, archive)
             progress(size - room)
     if room:
@@ -63,11 +61,11 @@ def unpack(
 
 
 def _below(root: str, name: str, archive: Path) -> PurePosixPath | None:
-    """The path of a member relative to ``root``; None when it lies elsewhere."""
+    """The path of a member relative to ``root``; None when it lies elsewhere or is ``root`` itself."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\0" in name:
         raise InputError(f"{archive.name} holds '{name}', which leads out of its folder", hint="do not use it")
-    return path.relative_to(root) if path.is_relative_to(root) else None
+    return path.relative_to(root) if path.is_relative_to(root) and path != PurePosixPath(root) else None
 
 
 def _write(content: IO[bytes], target: Path, room: int, archive: Path) -> int:
@@ -102,7 +100,7 @@ def _zip_members(file: IO[bytes]) -> Iterator[_Member]:
     with zipfile.ZipFile(file) as container:
         for info in container.infolist():
             kind = stat.S_IFMT(info.external_attr >> 16)  # zero where the maker wrote no Unix mode
-            if info.is_dir():
+            if info.filename.endswith("/"):
                 yield _Member(info.filename, "folder", None)
             elif kind in (0, stat.S_IFREG):
                 with container.open(info) as content:
