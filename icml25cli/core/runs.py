@@ -124,14 +124,6 @@ def resume_hint() -> str | None:
     return f"finished work is kept in {_last_opened}; repeat the command with --resume"
 
 
-_working_in: Path | None = None  # for whoever explains an interruption
-
-
-def resume_hint() -> str | None:
-    """How to go on after an interruption, if a run was open when it came."""
-    return _working_in and f"finished work is kept in {_working_in}; repeat the command to continue"
-
-
 class Run:
     """A directory of finished units of work, locked by this process until ``close``.
 
@@ -194,7 +186,7 @@ class Run:
     def has(self, unit: str) -> bool:
         return self.path(unit).exists()
 
-    def write(self, unit: str, writer: Callable[[Path], None]) -> None:
+    def write(self, unit: str, writer: Callable[[Path], object]) -> None:
         """Let ``writer`` make the file or directory of ``unit`` at the path it is given; it replaces an older one."""
         with atomic_path(self.path(unit), force=True) as temporary:
             writer(temporary)
