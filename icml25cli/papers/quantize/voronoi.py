@@ -240,7 +240,7 @@ def _shape(p0, p1, p2, p3, p4, p5, p6, p7, tie, q, inv):
 @_inline
 def _modulo(c, q, inv):
     """Non-negative remainder of an integer; the half keeps rounding of c/q away from the integers."""
-    return np.uint8(np.int32(c - q * np.floor((c + _HALF) * inv)))
+    return np.int32(c - q * np.floor((c + _HALF) * inv))
 
 
 @_inline
@@ -258,6 +258,7 @@ def _quantize(blocks, q, betas, tie, digits, beta_index, values, overloaded):
     inv = _ONE / q
     x = np.zeros((8, _LANES), np.float32)
     best = np.empty((8, _LANES), np.float32)
+    c = np.empty((8, _LANES), np.int32)
     error = np.empty(_LANES, np.float32)
     chosen = np.empty(_LANES, np.int32)
     over = np.empty(_LANES, np.int32)
@@ -304,26 +305,26 @@ def _quantize(blocks, q, betas, tie, digits, beta_index, values, overloaded):
                 best[5, lane] = v5 if better else best[5, lane]
                 best[6, lane] = v6 if better else best[6, lane]
                 best[7, lane] = v7 if better else best[7, lane]
-        for lane in range(lanes):
-            beta = betas[chosen[lane]]
+        for lane in range(_LANES):
             t7 = best[7, lane]
-            c7 = _TWO * t7
             c6 = best[6, lane] - t7
             c5 = best[5, lane] - t7 + c6
             c4 = best[4, lane] - t7 + c5
             c3 = best[3, lane] - t7 + c4
             c2 = best[2, lane] - t7 + c3
             c1 = best[1, lane] - t7 + c2
-            c0 = (best[0, lane] - t7 + c1) * _HALF
-            digits[start + lane, 0] = _modulo(c0, q, inv)
-            digits[start + lane, 1] = _modulo(c1, q, inv)
-            digits[start + lane, 2] = _modulo(c2, q, inv)
-            digits[start + lane, 3] = _modulo(c3, q, inv)
-            digits[start + lane, 4] = _modulo(c4, q, inv)
-            digits[start + lane, 5] = _modulo(c5, q, inv)
-            digits[start + lane, 6] = _modulo(c6, q, inv)
-            digits[start + lane, 7] = _modulo(c7, q, inv)
+            c[0, lane] = _modulo((best[0, lane] - t7 + c1) * _HALF, q, inv)
+            c[1, lane] = _modulo(c1, q, inv)
+            c[2, lane] = _modulo(c2, q, inv)
+            c[3, lane] = _modulo(c3, q, inv)
+            c[4, lane] = _modulo(c4, q, inv)
+            c[5, lane] = _modulo(c5, q, inv)
+            c[6, lane] = _modulo(c6, q, inv)
+            c[7, lane] = _modulo(_TWO * t7, q, inv)
+        for lane in range(lanes):
+            beta = betas[chosen[lane]]
             for i in range(8):
+                digits[start + lane, i] = np.uint8(c[i, lane])
                 values[start + lane, i] = beta * best[i, lane]
             beta_index[start + lane] = chosen[lane]
             overloaded[start + lane] = over[lane] != 0
@@ -332,16 +333,24 @@ def _quantize(blocks, q, betas, tie, digits, beta_index, values, overloaded):
 
 @_compiled
 def _decode(digits, beta_index, q, betas, tie, values):
+    n = digits.shape[0]
     tie = (tie[0], tie[1], tie[2], tie[3], tie[4], tie[5], tie[6], tie[7])
     inv = _ONE / q
-    for lane in range(digits.shape[0]):
-        h = np.float32(digits[lane, 7]) * _HALF
-        c1, c2, c3 = np.float32(digits[lane, 1]), np.float32(digits[lane, 2]), np.float32(digits[lane, 3])
-        c4, c5, c6 = np.float32(digits[lane, 4]), np.float32(digits[lane, 5]), np.float32(digits[lane, 6])
-        v0, v1, v2, v3, v4, v5, v6, v7 = _shape(
-            _TWO * np.float32(digits[lane, 0]) - c1 + h, c1 - c2 + h, c2 - c3 + h, c3 - c4 + h,
-            c4 - c5 + h, c5 - c6 + h, c6 + h, h, tie, q, inv,
-        )  # fmt: skip
-        beta = betas[beta_index[lane]]
-        values[lane, 0], values[lane, 1], values[lane, 2], values[lane, 3] = beta * v0, beta * v1, beta * v2, beta * v3
-        values[lane, 4], values[lane, 5], values[lane, 6], values[lane, 7] = beta * v4, beta * v5, beta * v6, beta * v7
+    c = np.zeros((8, _LANES), np.float32)
+    v = np.empty((8, _LANES), np.float32)
+    for start in range(0, n, _LANES):
+        lanes = min(_LANES, n - start)
+        for lane in range(lanes):
+            for i in range(8):
+                c[i, lane] = np.float32(digits[start + lane, i])
+        for lane in range(_LANES):
+            h = c[7, lane] * _HALF
+            c1, c2, c3, c4, c5, c6 = c[1, lane], c[2, lane], c[3, lane], c[4, lane], c[5, lane], c[6, lane]
+            v[0, lane], v[1, lane], v[2, lane], v[3, lane], v[4, lane], v[5, lane], v[6, lane], v[7, lane] = _shape(
+                _TWO * c[0, lane] - c1 + h, c1 - c2 + h, c2 - c3 + h, c3 - c4 + h,
+                c4 - c5 + h, c5 - c6 + h, c6 + h, h, tie, q, inv,
+            )  # fmt: skip
+        for lane in range(lanes):
+            beta = betas[beta_index[start + lane]]
+            for i in range(8):
+                values[start + lane, i] = beta * v[i, lane]
