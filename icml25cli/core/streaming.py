@@ -1,0 +1,380 @@
+"""A causal language model with one decoder block in memory at a time.
+
+Blocks, embedding and head are read from safetensors when they are used, and freed after. Knows checkpoints and how to
+fill a skeleton with their tensors. Does not know what is done to a block.
+"""
+
+import contextlib
+import ctypes
+import json
+import shutil
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int64
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from transformers.pytorch_utils import Conv1D
+
+from icml25cli.core.checkpoint import INDEX, check_finite, read_tensors, tensor_index
+from icml25cli.core.errors import InputError
+from icml25cli.core.models import ModelSource
+from icml25cli.core.skeleton import Call, Skeleton, same_calls
+
+# What else belongs to a model: all but weights, config.json and the description of the original.
+_COPIED = "generation_config.json tokenizer* special_tokens_map.json added_tokens.json vocab.* merges.txt *.model"
+_COPIED += " chat_template* *.py LICENSE* NOTICE* USE_POLICY*"
+
+
+@dataclass(frozen=True)
+class BlockLinear:
+    """A matrix of a block, whichever way round its class stores it."""
+
+    name: str  # within the block, as self_attn.q_proj; the checkpoint calls it block_prefix + name + ".weight"
+    module: nn.Linear | Conv1D
+
+    def oriented(self, matrix: Tensor) -> Tensor:
+        """(out, in) to the stored orientation, or back: transformers' Conv1D (GPT-2) stores (in, out)."""
+        return matrix.T if isinstance(self.module, Conv1D) else matrix
+
+    @property
+    def weight(self) -> Float[Tensor, "out in"]:
+        """A view of the weight as (out, in)."""
+        return self.oriented(self.module.weight.detach())
+
+    def set_weight(self, weight: Float[Tensor, "out in"]) -> None:
+        """Copy ``weight`` into the module."""
+        self.weight.copy_(weight)
+
+
+class StreamedModel:
+    """One model, read block by block.
+
+    Args:
+        source: from ``models.resolve``.
+        device: where blocks and hidden states live.
+        dtype: in which blocks are used, whatever they are stored in.
+
+    Raises:
+        InputError: the model is quantised already or ``Skeleton`` refuses it, or the checkpoint lacks a tensor or holds
+            one in another shape than config.json says.
+    """
+
+    def __init__(
+        self, source: ModelSource, device: str | torch.device = "cpu", dtype: torch.dtype = torch.float32
+    ) -> None:
+        if "quantization_config" in source.config:
+            raise InputError(f"{source.name} is quantised already", hint="give the model it was made from")
+        self.source = source
+        self.device = torch.device(device)
+        self.dtype = dtype
+        self._index = tensor_index(source.path)
+        self._skeleton = Skeleton(source, dtype)
+        self._model = self._skeleton.model
+        self._renaming, self._tensor_of = self._match_names()
+        self._finite: set[str] = set()  # tensors that were looked through
+        self._calls: dict[tuple[int, ...], list[Call]] = {}  # by (B, T): what every block gets beside its hidden state
+        self._in_section = False
+        self._outside = self._skeleton.outside_modules()
+        for path, module in self._outside:
+            self._make_buffers(path, module)
+
+    # --- what there is -----------------------------------------------------------------------------------------------
+
+    @property
+    def block_count(self) -> int:
+        return len(self._skeleton.blocks)
+
+    def block_prefix(self, i: int) -> str:
+        """What the names of block ``i``'s tensors begin with in the checkpoint, as ``model.layers.3.``"""
+        return self._renaming(f"{self._skeleton.blocks_name}.{i}.")
+
+    def block_tensors(self, i: int) -> dict[str, Tensor]:
+        """Block ``i``'s tensors as stored, memory-mapped, by their names in the checkpoint."""
+        prefix = self.block_prefix(i)
+        return dict(read_tensors(self._index, [name for name in self._index if name.startswith(prefix)]))
+
+    def other_tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """Tensors outside the blocks as stored, memory-mapped, by their names in the checkpoint.
+
+        A head tied to the embedding is left out where the checkpoint repeats it.
+        """
+        prefixes = tuple(self.block_prefix(i) for i in range(self.block_count))
+        names = [name for name in self._index if not name.startswith(prefixes)]
+        for pair in self._model.all_tied_weights_keys.items():
+            copy, original = map(self._renaming, pair)
+            if copy in names and original in names:
+                stored = dict(read_tensors(self._index, [copy, original]))
+                if torch.equal(stored[copy], stored[original]):
+                    names.remove(copy)
+        yield from read_tensors(self._index, names)
+
+    # --- running -----------------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def embed(self, input_ids: Int64[Tensor, "B T"]) -> Float[Tensor, "B T d"]:
+        """The input of the first block. All rows are text: there is no padding.
+
+        Raises:
+            InputError: a token is outside the vocabulary, the embedding is not finite, or blocks depend on the text in
+                other ways than by their hidden states.
+        """
+        with self._outside_loaded():
+            hidden, calls = self._skeleton.trace(input_ids=input_ids.to(self.device))
+        if not same_calls(self._calls.setdefault(tuple(input_ids.shape), calls), calls):
+            raise InputError(f"the blocks of {self.source.name} read the text itself", hint="use another architecture")
+        return hidden
+
+    @contextlib.contextmanager
+    def block(self, i: int) -> Iterator[nn.Module]:
+        """Block ``i`` with its weights in ``dtype``; they are freed on leaving.
+
+        Raises:
+            InputError: a weight is not finite; the tensor is named.
+        """
+        modules = self._skeleton.block_modules(i)
+        held = _Held()
+        try:
+            for path, module in modules:  # first, because making them may touch weights
+                self._make_buffers(path, module)
+            self._load(modules, held)
+            yield self._skeleton.blocks[i]
+        finally:
+            held.free()
+
+    @torch.no_grad()
+    def run_block(self, block: nn.Module, i: int, hidden: Float[Tensor, "B T d"]) -> Float[Tensor, "B T d"]:
+        """The output of block ``i``, as ``self.block(i)`` gave it, for one input."""
+        shape = tuple(hidden.shape[:2])
+        if shape not in self._calls:
+            with self._outside_loaded():
+                nothing = self._skeleton.placeholder(shape, self.device)
+                self._calls[shape] = self._skeleton.trace(inputs_embeds=nothing)[1]
+        args, kwargs = self._calls[shape][i]
+        output = block(hidden, *args, **kwargs)
+        return output[0] if isinstance(output, tuple) else output
+
+    @contextlib.contextmanager
+    def head(self) -> Iterator[None]:
+        """Keep final norm and head in memory from their first use in this section to its end."""
+        with self._outside_loaded():
+            yield
+
+    @torch.no_grad()
+    def logits(self, hidden: Float[Tensor, "B T d"], positions: slice | None = None) -> Float[Tensor, "B S V"]:
+        """Logits of the output of the last block at ``positions`` (all, if None).
+
+        Final norm and head work on each position by itself, so the other positions are not computed. Inside ``with
+        model.head():`` the weights are loaded once, outside of it at every call.
+        """
+        hidden = hidden[:, positions or slice(None)]
+        nothing = self._skeleton.placeholder(tuple(hidden.shape[:2]), self.device)
+        with self._outside_loaded(), self._skeleton.replaced(lambda *_: hidden):
+            return self._model(inputs_embeds=nothing, use_cache=False).logits
+
+    def linears(self, block: nn.Module) -> dict[str, BlockLinear]:
+        """Every matrix of a block by name, in the order of the module tree."""
+        return {
+            name: BlockLinear(name, module)
+            for name, module in block.named_modules()
+            if isinstance(module, nn.Linear | Conv1D)
+        }
+
+    @contextlib.contextmanager
+    def record_inputs(self, block: nn.Module, callback: Callable[[str, Tensor], None]) -> Iterator[dict[str, str]]:
+        """Call ``callback(group, x)`` for every distinct input x (tokens, in) of the block's matrices in ``run_block``.
+
+        Matrices that get the very same tensor (query, key and value; gate and up) are one group, named by the first of
+        them. Yields the mapping from matrix to group, which fills as the block runs.
+        """
+        groups: dict[str, str] = {}
+        recent: list[tuple[weakref.ref, str]] = []  # weak, so that no input lives longer for being watched
+
+        def watch(name: str) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
+            def hook(_: nn.Module, args: tuple[Tensor, ...]) -> None:
+                recent[:] = [(seen, group) for seen, group in recent if seen() is not None]
+                groups[name] = next((group for seen, group in recent if seen() is args[0]), name)
+                if groups[name] == name:
+                    recent.append((weakref.ref(args[0]), name))
+                    callback(name, args[0].detach().reshape(-1, args[0].shape[-1]))
+
+            return hook
+
+        handles = [x.module.register_forward_pre_hook(watch(name)) for name, x in self.linears(block).items()]
+        try:
+            yield groups
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    # --- inside ------------------------------------------------------------------------------------------------------
+
+    def _match_names(self) -> tuple[Callable[[str], str], dict[str, str]]:
+        """How the checkpoint spells names, and its tensor for every parameter and for each buffer that it has.
+
+        Some checkpoints leave out the prefix of the base model (GPT-2's), some have it where the model does not.
+        """
+        base = f"{self._model.base_model_prefix}."
+        spellings = (lambda name: name, lambda name: name.removeprefix(base), lambda name: base + name)
+        wanted = {**dict(self._model.named_parameters(remove_duplicate=False)), **dict(self._model.named_buffers())}
+        spelling = max(spellings, key=lambda spell: sum(spell(name) in self._index for name in wanted))
+        tensor_of = {name: spelling(name) for name in wanted if spelling(name) in self._index}
+        for pair in self._model.all_tied_weights_keys.items():
+            for copy, original in (pair, reversed(pair)):
+                if copy not in tensor_of and original in tensor_of:
+                    tensor_of[copy] = tensor_of[original]
+        for name, _ in self._model.named_parameters():
+            if name not in tensor_of:
+                raise InputError(f"{self.source.path} lacks the tensor {spelling(name)}")
+        for name, stored in tensor_of.items():
+            there, asked = list(self._index[stored].shape), list(wanted[name].shape)
+            if there != asked:
+                file = self._index[stored].file
+                raise InputError(f"{file}: tensor {stored} has shape {there} where config.json asks for {asked}")
+        return spelling, tensor_of
+
+    def _load(self, modules: Iterable[tuple[str, nn.Module]], held: "_Held") -> None:
+        """Read what the modules themselves hold, in the dtype of this model."""
+        places = [
+            (module, name, self._tensor_of[f"{path}.{name}"])
+            for path, module in modules
+            for name in (*module._parameters, *module._buffers)
+            if f"{path}.{name}" in self._tensor_of
+        ]
+        stored = dict(read_tensors(self._index, {tensor for _, _, tensor in places}))
+        for module, name, tensor in places:
+            held.put(module, name, self._in_dtype(self._checked(tensor, stored[tensor])))
+
+    def _checked(self, name: str, tensor: Tensor) -> Tensor:
+        if name not in self._finite:
+            check_finite(self._index[name].file, name, tensor)
+            self._finite.add(name)
+        return tensor
+
+    def _in_dtype(self, tensor: Tensor) -> Tensor:
+        # Always a copy: a change of the weight must not become a private page of the mapped file.
+        return tensor.to(self.device, self.dtype if tensor.is_floating_point() else tensor.dtype, copy=True)
+
+    def _make_buffers(self, path: str, module: nn.Module) -> None:
+        """Compute buffers that no checkpoint holds (rotary frequencies, scales), as transformers does when it loads."""
+        missing = {
+            name: buffer
+            for name, buffer in module._buffers.items()
+            if buffer is not None and buffer.is_meta and f"{path}.{name}" not in self._tensor_of
+        }
+        for name, buffer in missing.items():
+            module._buffers[name] = torch.empty_like(buffer, device=self.device)
+        if missing:
+            self._model._init_weights(module)
+
+    @contextlib.contextmanager
+    def _outside_loaded(self) -> Iterator[None]:
+        """Load modules outside the blocks when they are first called; free them at the end of the outermost section."""
+        if self._in_section:
+            yield
+            return
+        held = _Held()
+        loaded: set[str] = set()
+
+        def load(path: str) -> Callable[[nn.Module, tuple], Any]:
+            def hook(module: nn.Module, args: tuple) -> Any:
+                if module is self._skeleton.embedding:
+                    return self._load_used_rows(path, module, args, held)
+                if path not in loaded:
+                    loaded.add(path)
+                    self._load([(path, module)], held)
+                return None
+
+            return hook
+
+        handles = [module.register_forward_pre_hook(load(path)) for path, module in self._outside]
+        self._in_section = True
+        try:
+            yield
+        finally:
+            self._in_section = False
+            for handle in handles:
+                handle.remove()
+            held.free()
+
+    def _load_used_rows(self, path: str, embedding: nn.Module, args: tuple, held: "_Held") -> tuple:
+        """Give the embedding just the rows it is asked for, as all of it can outweigh a block; return their places."""
+        name = self._tensor_of[f"{path}.weight"]
+        table = self._checked(name, dict(read_tensors(self._index, [name]))[name])
+        rows, places = args[0].unique(return_inverse=True)
+        if len(rows) and not 0 <= rows[0] <= rows[-1] < len(table):
+            raise InputError(
+                f"token {rows[-1]} is not among the {len(table)} of {self.source.name}",
+                hint="tokenizer and model do not belong together",
+            )
+        held.put(embedding, "weight", self._in_dtype(table[rows.cpu()]))
+        return (places, *args[1:])
+
+
+class _Held:
+    """Tensors put into modules for a while."""
+
+    def __init__(self) -> None:
+        self._before: dict[tuple[int, str], tuple[dict[str, Any], Any]] = {}
+
+    def put(self, module: nn.Module, name: str, tensor: Tensor) -> None:
+        is_parameter = name in module._parameters
+        slots: dict[str, Any] = module._parameters if is_parameter else module._buffers
+        self._before.setdefault((id(slots), name), (slots, slots[name]))
+        slots[name] = nn.Parameter(tensor, requires_grad=False) if is_parameter else tensor
+
+    def free(self) -> None:
+        for (_, name), (slots, before) in self._before.items():
+            slots[name] = before
+        self._before.clear()
+        # glibc keeps freed tensors of up to 32 MiB in its heap, where their holes add up from block to block.
+        if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
+            trim(0)
+
+
+def write_checkpoint(
+    directory: Path,
+    source: ModelSource,
+    blocks: Iterable[dict[str, Tensor]],
+    dtype: torch.dtype = torch.bfloat16,
+) -> None:
+    """Write a model directory that plain ``AutoModelForCausalLM.from_pretrained`` loads, one shard a block.
+
+    Args:
+        directory: exists, and is the caller's to commit or throw away (``runs.commit_output``).
+        source: gives config, tokenizer and all tensors outside the blocks.
+        blocks: for each block in order its tensors by checkpoint name, as ``StreamedModel.block_tensors`` gives them.
+        dtype: of all floating-point tensors that the source has too; others (codes, scales) are written as they are.
+
+    Raises:
+        ValueError: ``blocks`` yields too few or too many.
+        OSError, SafetensorError: the disk is full or the place read-only; ``runs`` turns them into OutputError.
+    """
+    model = StreamedModel(source)
+    shards = model.block_count + 1
+    weight_map: dict[str, str] = {}
+    size = 0
+    for tensors in chain(blocks, [dict(model.other_tensors())]):
+        name = f"model-{len(set(weight_map.values())) + 1:05}-of-{shards:05}.safetensors"
+        cast = {
+            key: (x.to(dtype) if x.is_floating_point() and key in model._index else x).cpu().contiguous()
+            for key, x in tensors.items()
+        }
+        save_file(cast, directory / name, metadata={"format": "pt"})
+        weight_map |= dict.fromkeys(cast, name)
+        size += sum(x.nbytes for x in cast.values())
+    if len(set(weight_map.values())) != shards:
+        raise ValueError(f"a model of {model.block_count} blocks was given {len(set(weight_map.values())) - 1}")
+    index = {"metadata": {"total_size": size}, "weight_map": weight_map}
+    (directory / INDEX).write_text(json.dumps(index, indent=2) + "\n")
+    config = {key: value for key, value in source.config.items() if key not in ("torch_dtype", "quantization_config")}
+    config["dtype"] = str(dtype).removeprefix("torch.")
+    (directory / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    for pattern in _COPIED.split():
+        for file in source.path.glob(pattern):
+            shutil.copyfile(file, directory / file.name)
