@@ -11,15 +11,13 @@ from math import log2
 
 import numpy as np
 from jaxtyping import UInt8
-from numba import njit
 from numpy import ndarray
 
 from icml25cli.core.errors import InputError
+from icml25cli.papers.quantize.jit import compiled
 
 # numba computes uint64 with a bare integer in float64.
 _U0, _U1, _U3, _U7, _U8, _U255 = (np.uint64(i) for i in (0, 1, 3, 7, 8, 255))
-
-_compiled = njit(nogil=True, cache=True, error_model="numpy")
 
 
 @dataclass(frozen=True)
@@ -110,7 +108,7 @@ def unpack(packed: dict[str, ndarray], q: int, k: int) -> tuple[UInt8[ndarray, "
     return digits, index
 
 
-@_compiled
+@compiled
 def _pack(digits, beta_index, q, rest, codes, high):
     rows, blocks, whole = codes.shape
     for row in range(rows):
@@ -131,7 +129,7 @@ def _pack(digits, beta_index, q, rest, codes, high):
                 position += rest
 
 
-@_compiled
+@compiled
 def _unpack(codes, high, q, rest, largest, digits, beta_index):
     """Fill digits and indices; the flat number of the first block out of range, or −1."""
     rows, blocks, whole = codes.shape

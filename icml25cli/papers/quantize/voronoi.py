@@ -11,10 +11,10 @@ from math import log2
 
 import numpy as np
 from jaxtyping import Bool, Float32, UInt8
-from numba import njit
 from numpy import ndarray
 
 from icml25cli.core.errors import InputError
+from icml25cli.papers.quantize.jit import compiled, inline
 from icml25cli.papers.quantize.lattice import CLAMP, TIE_OFFSET
 
 MAX_Q = 256  # a digit is one byte
@@ -26,10 +26,6 @@ _LANES = 64
 # numba types a bare 0.5 as float64, which would drag the whole kernel to double precision.
 _ZERO, _HALF, _ONE, _TWO = np.float32(0), np.float32(0.5), np.float32(1), np.float32(2)
 _MAX = np.finfo(np.float32).max
-
-# No fast-math: reassociation or contraction would let encoder, decoder and the numpy form disagree.
-_compiled = njit(nogil=True, cache=True, error_model="numpy")
-_inline = njit(nogil=True, error_model="numpy", forceinline=True)  # one call left standing and no lane vectorises
 
 
 @dataclass(frozen=True)
@@ -151,22 +147,22 @@ def beta_entropy(beta_index: UInt8[ndarray, "n"]) -> float:
     return float(-(p * np.log2(p)).sum()) + 0.0
 
 
-@_inline
+@inline
 def _max(a, b):
     return a if a > b else b
 
 
-@_inline
+@inline
 def _min(a, b):
     return a if a < b else b
 
 
-@_inline
+@inline
 def _clamp(x):
     return _min(_max(x, -CLAMP), CLAMP)
 
 
-@_inline
+@inline
 def _round(z, q, inv):
     """Multiple of q nearest to z, its index, and what is left: how far, on which side."""
     r = np.floor(z * inv + _HALF)
@@ -175,7 +171,7 @@ def _round(z, q, inv):
     return r, w, e >= _ZERO, abs(e)
 
 
-@_inline
+@inline
 def _move(w, positive, a, worst, seen, step, other):
     """Place one coordinate: by ``step``, or by ``other`` if it is the first of the worst rounded ones."""
     hit = (a == worst) and not seen
@@ -183,7 +179,7 @@ def _move(w, positive, a, worst, seen, step, other):
     return w + (c if positive else -c), seen or hit
 
 
-@_inline
+@inline
 def _nearest(z0, z1, z2, z3, z4, z5, z6, z7, q, inv):
     """Nearest point of q·E8: ``lattice.nearest_point`` for one block, without branches so that lanes vectorise."""
     r0, w0, p0, a0 = _round(z0, q, inv)
@@ -223,7 +219,7 @@ def _nearest(z0, z1, z2, z3, z4, z5, z6, z7, q, inv):
     return t0, t1, t2, t3, t4, t5, t6, t7
 
 
-@_inline
+@inline
 def _shape(p0, p1, p2, p3, p4, p5, p6, p7, tie, q, inv):
     """The representative in q·V − ε of a lattice point modulo q·E8; the decoder's arithmetic.
 
@@ -237,18 +233,18 @@ def _shape(p0, p1, p2, p3, p4, p5, p6, p7, tie, q, inv):
     return p0 - s0, p1 - s1, p2 - s2, p3 - s3, p4 - s4, p5 - s5, p6 - s6, p7 - s7
 
 
-@_inline
+@inline
 def _modulo(c, q, inv):
     """Non-negative remainder of an integer; the half keeps rounding of c/q away from the integers."""
     return np.int32(c - q * np.floor((c + _HALF) * inv))
 
 
-@_inline
+@inline
 def _square(x, value):
     return (x - value) * (x - value)
 
 
-@_compiled
+@compiled
 def _quantize(blocks, q, betas, tie, digits, beta_index, values, overloaded):
     """Fill the four outputs; true if a value was not finite."""
     n = blocks.shape[0]
@@ -331,7 +327,7 @@ def _quantize(blocks, q, betas, tie, digits, beta_index, values, overloaded):
     return bad
 
 
-@_compiled
+@compiled
 def _decode(digits, beta_index, q, betas, tie, values):
     n = digits.shape[0]
     tie = (tie[0], tie[1], tie[2], tie[3], tie[4], tie[5], tie[6], tie[7])
