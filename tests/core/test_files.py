@@ -43,6 +43,14 @@ def test_a_failed_writer_leaves_the_old_file_and_nothing_else(tmp_path):
     assert (tmp_path / "a.txt").read_text() == "old"
 
 
+def test_who_reads_the_old_file_reads_it_to_the_end(tmp_path):
+    (tmp_path / "a.json").write_text("[1]\n")
+    with open(tmp_path / "a.json") as reader:
+        write_json(tmp_path / "a.json", [2], force=True)
+        assert reader.read() == "[1]\n"
+    assert (tmp_path / "a.json").read_text() == "[\n  2\n]\n"
+
+
 def test_a_directory_is_written_and_replaced_the_same_way(tmp_path):
     for content in ("one", "two"):
         with atomic_path(tmp_path / "unit", force=True) as temporary:
