@@ -113,15 +113,18 @@ def run(
 ) -> None:
     """Quantise MODEL's decoder weights, judge it beside baselines on held-out text, and write it with -o."""
     from icml25cli.core.errors import CheckFailed
+    from icml25cli.core.files import write_json
     from icml25cli.core.models import pick_device, resolve
     from icml25cli.core.parallel import set_threads
     from icml25cli.core.plots import check_figure, save_figure
     from icml25cli.core.progress import note, warnings_so_far
-    from icml25cli.core.runs import check_output
-    from icml25cli.papers.quantize import export, figures
+    from icml25cli.core.runs import check_output, commit_output
+    from icml25cli.papers.quantize import figures
+    from icml25cli.papers.quantize.export import write_model
     from icml25cli.papers.quantize.job import Options, carry_out
     from icml25cli.papers.quantize.model import by_block, cautions, comparison, differences, rate
 
+    report = Report("quantize", seed=seed)
     set_threads(threads)
     if output:
         check_output(output, force=force)
@@ -149,7 +152,7 @@ def run(
         damping=damping,
         seed=seed,
     )
-    report = Report("quantize", seed=seed, device=str(chosen))
+    report.device = str(chosen)
     with carry_out(source, options, device=chosen, output=output, resume=resume, fresh=fresh) as job:
         report.params = {"model": source.name, "method": method.value, **job.facts}
         report.rows = comparison(job.judged)
@@ -165,19 +168,23 @@ def run(
         if plot:
             save_figure(figures.losses(job.judged), plot, force=force)
             report.artefacts.append(str(plot))
-        if output:
-            report.artefacts += export.write(job, output, format.value, report, force=force)
-        else:
-            note(f"finished work is kept: repeat the command with -o DIRECTORY to write the model")
-    report.answer = {"status": "done"}
-    if max_perplexity_increase is not None:
         increase = report.rows[0]["perplexity"] / report.rows[-1]["perplexity"] - 1
-        report.answer["status"] = "within the gate" if increase <= max_perplexity_increase else "beyond the gate"
         report.metrics["perplexity_increase"] = increase
+        passed = max_perplexity_increase is None or increase <= max_perplexity_increase
+        report.answer = {"status": "done" if passed else "beyond the gate"}
+        if output:
+            kinds = ("bf16", "packed") if format == Format.both else (format.value,)
+            with commit_output(output, force=force) as directory:
+                written = [*write_model(job, directory, kinds), "report.json"]
+                report.artefacts += [str(output / name) for name in written]
+                report.finish()
+                write_json(directory / "report.json", report.document())
+        else:
+            note("finished work is kept: repeat the command with -o DIRECTORY to write the model")
     show(report, as_json=as_json)
-    if report.answer["status"] == "beyond the gate":
+    if not passed:
         raise CheckFailed(
-            f"perplexity rose by {increase:.1%}, more than --max-perplexity-increase {max_perplexity_increase:.1%}"
+            f"perplexity rose by {increase:.1%}, more than --max-perplexity-increase {max_perplexity_increase:.1%} allows"
         )
 
 
@@ -200,6 +207,7 @@ def encode(
     from icml25cli.papers.quantize.rotation import Rotation
     from icml25cli.papers.quantize.scales import code_for
 
+    report = Report("quantize", params={"verb": "encode", "q": q, "rotation": rotation.value}, seed=seed)
     check_file(output, force=force)
     x = read_array(array)
     turn = Rotation(rotation.value, x.shape[-1], seed)
@@ -208,7 +216,6 @@ def encode(
     encoded.save(output, force=force)
     values = x.size
     bits = encoded.bits
-    report = Report("quantize", params={"verb": "encode", "q": q, "rotation": rotation.value}, seed=seed)
     report.params["scales_times_q"] = [round(beta * q, 4) for beta in encoded.code.betas]
     report.rows = [
         {
@@ -242,11 +249,12 @@ def decode(
     from icml25cli.core.tables import write_array
     from icml25cli.papers.quantize.arrays import EncodedArray
 
+    report = Report("quantize", params={"verb": "decode"})
     check_file(output, force=force)
     encoded = EncodedArray.load(codes)
     x = encoded.decode()
     write_array(output, x, force=force)
-    report = Report("quantize", params={"verb": "decode", "q": encoded.code.q})
+    report.params["q"] = encoded.code.q
     report.rows = [
         {"method": "nestquant", "shape": list(x.shape), "dtype": encoded.dtype,
          "relative_error": encoded.relative_error}

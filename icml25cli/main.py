@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import Any
 
 import typer
+from typer.completion import install_callback, show_callback
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
@@ -75,7 +76,7 @@ def _show_version(value: bool) -> None:
 app = typer.Typer(
     cls=LazyGroup,
     help="One toolbox over eighteen ICML 2025 papers: each command is one paper's method on your own models and data.",
-    add_completion=True,
+    add_completion=False,  # its two options are declared below: Typer's own would load pydantic for every --help
     rich_markup_mode=None if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" else "rich",
     invoke_without_command=True,
 )
@@ -86,6 +87,12 @@ def _root(
     ctx: typer.Context,
     version: bool = typer.Option(
         False, "--version", help="Show the version and exit.", is_eager=True, callback=_show_version
+    ),
+    install_completion: bool = typer.Option(
+        False, "--install-completion", help="Install completion for this shell.", callback=install_callback
+    ),
+    show_completion: bool = typer.Option(
+        False, "--show-completion", help="Print completion for this shell, to copy it.", callback=show_callback
     ),
 ) -> None:
     if ctx.invoked_subcommand is None:

@@ -128,8 +128,6 @@ def standard_output() -> Any:
 
 
 def _render(report: Report, console: Console) -> None:
-    from rich.padding import Padding
-
     from icml25cli.core.console import plain
 
     command = COMMANDS.get(report.command)
@@ -151,9 +149,9 @@ def _render(report: Report, console: Console) -> None:
     for key, value in headline.items():
         console.print(plain(f"{key.replace('_', ' ')}: ", style="bold") + plain(_cell(value)))
     for text in report.notes:
-        console.print(Padding(plain(text), (0, 0)))
+        console.print(plain(text), soft_wrap=True)
     for text in report.warnings:
-        console.print(plain("warning: ", style="bold yellow") + plain(text))
+        console.print(plain("warning: ", style="bold yellow") + plain(text), soft_wrap=True)
     for path in report.artefacts:
         console.print(plain("wrote ", style="green") + plain(path))
     if report.elapsed_seconds is not None:

@@ -1,7 +1,7 @@
 """A quantised model as directories: plain bfloat16 for any engine, and packed codes with their loader.
 
 A packed directory is laid out like any Hugging Face model, one safetensors shard a decoder block, but a quantised
-linear ``NAME`` has the tensors its method stores (``NAME.codes``, ``NAME.scales`` ...) in place of ``NAME.weight``, and
+linear ``NAME`` has ``NAME.codes``, ``NAME.codes_high`` and ``NAME.scales`` in place of ``NAME.weight``, and
 ``config.json`` says under ``quantization_config`` how to decode them. Knows files of models and codes. Does not know
 how codes were found.
 """
@@ -11,15 +11,145 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from icml25cli.core.errors import InputError
-from icml25cli.core.files import write_json
-from icml25cli.core.report import Report
-from icml25cli.core.runs import commit_output
-from icml25cli.core.streaming import StreamedModel, write_checkpoint
+from icml25cli.core.checkpoint import read_tensors, tensor_index
+from icml25cli.core.errors import InputError, UsageError
+from icml25cli.core.files import output_errors
+from icml25cli.core.streaming import write_checkpoint
 from icml25cli.papers.quantize import pipeline
+from icml25cli.papers.quantize.arrays import FORMAT
 from icml25cli.papers.quantize.job import Job
+from icml25cli.papers.quantize.lattice import TIE_OFFSET_1024
+from icml25cli.papers.quantize.matrix import dequantize
+from icml25cli.papers.quantize.rotation import Rotation
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+QUANT_METHOD = "nestquant"
+
+
+def write_model(job: Job, directory: Path, kinds: tuple[str, ...]) -> list[str]:
+    """Write ``directory/bf16`` and ``directory/packed``, as ``kinds`` asks; returns their names.
+
+    The caller commits ``directory`` or throws it away (``runs.commit_output``).
+
+    Raises:
+        UsageError: the packed form of a method that has none is asked for.
+        OutputError: the disk is full.
+    """
+    packable = job.plan.candidates[0].method.name == QUANT_METHOD
+    if kinds == ("packed",) and not packable:
+        raise UsageError("only nestquant has a packed form here", hint="use --format bf16")
+    written = [kind for kind in kinds if kind == "bf16" or packable]
+    for kind in written:
+        target = directory / kind
+        with output_errors(target, target):
+            target.mkdir()
+            if kind == "bf16":
+                write_checkpoint(target, job.model.source, _decoded_blocks(job))
+            else:
+                write_checkpoint(target, job.model.source, _packed_blocks(job))
+                _describe(job, target / "config.json")
+    return written
+
+
+def load_packed(directory: Path | str) -> PreTrainedModel:
+    """The model in a packed directory as an ordinary float32 transformers model, its codes decoded.
+
+    Raises:
+        InputError: the directory is not one of packed codes, or its codes are damaged.
+    """
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    directory = Path(directory)
+    try:
+        config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
+        described = config.pop("quantization_config")
+        tensors, method, rotation = described["tensors"], described["method"], described["rotation"]
+        known = described["quant_method"] == QUANT_METHOD and described["format"] == FORMAT
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(
+            f"{directory} is no directory of packed codes", hint="icml25 quantize MODEL -o DIR writes DIR/packed"
+        ) from error
+    if not known or described["epsilon"] != _epsilon():
+        raise InputError(f"{directory} holds codes of another format", hint="a newer version may read them")
+    stored: dict[str, dict[str, Tensor]] = {name: {} for name in tensors}
+    state: dict[str, Tensor] = {}
+    index = tensor_index(directory)
+    for name, tensor in read_tensors(index, list(index)):
+        owner, _, part = name.rpartition(".")
+        if owner in stored and part != "bias":
+            stored[owner][part] = tensor
+        else:
+            state[name] = tensor.float() if tensor.is_floating_point() else tensor
+    for name, parts in stored.items():
+        try:
+            spec = Rotation(rotation["kind"], tensors[name]["width"], rotation["seed"]).spec()
+            weight = dequantize(parts, {"method": method, "rotation": spec})
+        except InputError as error:
+            raise InputError(f"{directory}: {name}: {error.message}", hint=error.hint) from error
+        state[f"{name}.weight"] = weight.T if tensors[name]["transposed"] else weight
+    plain = AutoConfig.for_model(**config)
+    return AutoModelForCausalLM.from_pretrained(None, config=plain, state_dict=state, dtype=torch.float32).eval()
+
+
+def _decoded_blocks(job: Job) -> Iterator[dict[str, Tensor]]:
+    method = job.plan.candidates[0].method.spec()
+    for index in range(job.model.block_count):
+        tensors = job.model.block_tensors(index)
+        for name, (parts, linear) in _coded(job, index).items():
+            weight = parts.get("weight")
+            if weight is None:
+                rotation = Rotation(job.plan.candidates[0].rotation, linear.weight.shape[1], job.plan.seed)
+                weight = dequantize(parts, {"method": method, "rotation": rotation.spec()})
+            tensors[f"{name}.weight"] = linear.oriented(weight)
+        yield tensors
+
+
+def _packed_blocks(job: Job) -> Iterator[dict[str, Tensor]]:
+    for index in range(job.model.block_count):
+        tensors = job.model.block_tensors(index)
+        for name, (parts, _) in _coded(job, index).items():
+            del tensors[f"{name}.weight"]
+            tensors |= {f"{name}.{part}": tensor for part, tensor in parts.items()}
+        yield tensors
+
+
+def _coded(job: Job, index: int) -> dict[str, tuple[dict[str, Tensor], Any]]:
+    """For every quantised linear of a block what is stored of it, and the linear, which knows its orientation."""
+    stored: dict[str, dict[str, Tensor]] = {}
+    for name, tensor in pipeline.codes(job.run, index).items():
+        owner, _, part = name.rpartition(".")
+        stored.setdefault(owner, {})[part] = tensor
+    prefix = job.model.block_prefix(index)
+    with job.model.block(index) as block:
+        linears = job.model.linears(block)
+        return {name: (parts, linears[name.removeprefix(prefix)]) for name, parts in stored.items()}
+
+
+def _describe(job: Job, config_file: Path) -> None:
+    main = job.plan.candidates[0]
+    tensors = {}
+    for index in range(job.model.block_count):
+        for name, (_, linear) in _coded(job, index).items():
+            transposed = linear.oriented(torch.empty(1, 2, device="meta")).shape[0] == 2
+            tensors[name] = {"width": linear.weight.shape[1], "transposed": transposed}
+    config = json.loads(config_file.read_text())
+    config["quantization_config"] = {
+        "quant_method": QUANT_METHOD,
+        "format": FORMAT,
+        "epsilon": _epsilon(),
+        "method": main.method.spec(),
+        "rotation": {"kind": main.rotation, "seed": job.plan.seed},
+        "tensors": tensors,
+    }
+    config_file.write_text(json.dumps(config, indent=2) + "\n")
+
+
+def _epsilon() -> list[list[int]]:
+    return [[numerator, 1024] for numerator in TIE_OFFSET_1024]

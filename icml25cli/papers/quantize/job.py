@@ -17,6 +17,7 @@ from jaxtyping import Float32
 from numpy import ndarray
 
 from icml25cli.core.errors import CheckFailed, UsageError
+from icml25cli.core.files import remove
 from icml25cli.core.models import ModelSource, load_tokenizer
 from icml25cli.core.runs import Run, fingerprint, run_directory
 from icml25cli.core.streaming import StreamedModel
@@ -72,7 +73,7 @@ class Job:
     def notes(self) -> tuple[str, ...]:
         """Sentences a report on this job must show."""
         said = [*self.model.source.notes]
-        if any(c.method.name == "nestquant" and not c.method.ldlq for c in self.plan.candidates):
+        if any(c.method.name == "nestquant" and not c.method.calibrated for c in self.plan.candidates):
             said.append(
                 "Without LDLQ the lattice code has one scale a row against one a group for RTN, and need not beat it."
             )
@@ -111,6 +112,8 @@ def carry_out(
     }
     with Run.open(run_directory("quantize", fingerprint(inputs), output), inputs, resume=resume, fresh=fresh) as run:
         yield Job(model, plan, run, facts, quantize_model(model, plan, run))
+    if output:  # what was finished is in the output now
+        remove(output / ".run")
 
 
 def make_plan(model: StreamedModel, options: Options) -> tuple[Plan, dict[str, Any]]:

@@ -174,7 +174,9 @@ def _quantize_block(
                 seconds += time.monotonic() - started
                 tensors.append(_record(prefix + name, tuple(weight.shape), sum_, done))
                 if number == 0:
-                    kept |= {f"{prefix}{name}.{part}": tensor.cpu() for part, tensor in done.stored.items()}
+                    # A scalar baseline as the main method has no packed form: what it decodes to is kept instead.
+                    parts = done.stored or {"weight": done.weight.bfloat16()}
+                    kept |= {f"{prefix}{name}.{part}": tensor.cpu() for part, tensor in parts.items()}
             _forward(model, block, index, states[candidate.key])
         records[candidate.key] = {
             "seconds": seconds,
