@@ -26,6 +26,8 @@ def read_array(path: Path) -> np.ndarray:
     try:
         loaded = np.load(path, allow_pickle=False)
         if isinstance(loaded, np.ndarray):
+            if not loaded.ndim:
+                raise InputError(f"{path} has shape (), it should have rows and columns, or be one vector")
             return loaded
         with loaded:
             if len(loaded.files) != 1:
