@@ -168,9 +168,13 @@ def _windows(source: ModelSource, options: Options) -> tuple[ndarray, ndarray, d
         length,
         count=max(1, options.calibration_tokens // length),
         seed=options.seed,
+        name=texts["calibration"].name,
     )
     evaluation = windows(
-        token_stream(texts["evaluation"], tokenizer), length, count=max(2, options.evaluation_tokens // length)
+        token_stream(texts["evaluation"], tokenizer),
+        length,
+        count=max(2, options.evaluation_tokens // length),
+        name=texts["evaluation"].name,
     )
     if shared := overlap(evaluation, calibration):
         raise CheckFailed(
