@@ -1,0 +1,122 @@
+"""A parallel map gives what a loop gives, in order, and ends when the loop would."""
+
+import os
+import signal
+
+import numba
+import numpy as np
+import psutil
+import pytest
+import torch
+
+from icml25cli.core.errors import InputError, MissingError, UsageError
+from icml25cli.core.parallel import parallel_map, usable_cpus
+from icml25cli.core.progress import display, warn, warnings_so_far
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_results_come_in_order(jobs):
+    assert parallel_map(lambda x: x * x, iter(range(20)), jobs=jobs) == [x * x for x in range(20)]
+    assert parallel_map(lambda x: x, [], jobs=jobs) == []
+
+
+def test_one_job_stays_in_this_process_and_two_leave_it():
+    assert set(parallel_map(lambda _: os.getpid(), range(4), jobs=1)) == {os.getpid()}
+    assert os.getpid() not in parallel_map(lambda _: os.getpid(), range(4), jobs=2)
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_worker_has_the_threads_it_was_given(jobs, threads):
+    def count(_):
+        return torch.get_num_threads(), numba.get_num_threads()
+
+    before = count(None)
+    expected = (threads, min(threads, before[1])) if jobs == 1 else (threads, threads)
+    assert parallel_map(count, range(2), jobs=jobs, threads=threads) == [expected] * 2
+    assert count(None) == before
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_toolbox_error_keeps_type_message_and_hint(jobs):
+    def fail(x):
+        if x == 3:
+            raise InputError("row 3 is not finite", hint="drop it")
+        return x
+
+    with pytest.raises(InputError, match="row 3 is not finite") as caught:
+        parallel_map(fail, range(6), jobs=jobs)
+    assert caught.value.hint == "drop it"
+    assert parallel_map(lambda x: x, range(3), jobs=jobs) == [0, 1, 2], "the next map works"
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_warnings_come_home(jobs):
+    def careful(x):
+        warn(f"item {x % 2}")
+        return x
+
+    with display(quiet=True):
+        parallel_map(careful, range(4), jobs=jobs)
+        assert sorted(warnings_so_far()) == ["item 0", "item 1"]
+
+
+def test_a_killed_worker_is_one_sentence():
+    with pytest.raises(MissingError, match="killed while working on folds") as caught:
+        parallel_map(lambda x: os.kill(os.getpid(), signal.SIGKILL), range(4), jobs=2, description="folds")
+    assert "--jobs" in str(caught.value.hint)
+    assert parallel_map(lambda x: x, range(3), jobs=2) == [0, 1, 2]
+
+
+def test_large_arrays_reach_the_workers():
+    arrays = [np.full(2**18, i, dtype=np.float64) for i in range(3)]
+    assert parallel_map(lambda x: float(x.mean()), arrays, jobs=2) == [0.0, 1.0, 2.0]
+
+
+@pytest.mark.parametrize("arguments", [{"jobs": 0}, {"jobs": -1}, {"threads": 0}])
+def test_counts_below_one_are_refused(arguments):
+    with pytest.raises(UsageError, match="is below 1"):
+        parallel_map(lambda x: x, [1], **arguments)
+
+
+def test_usable_cpus_follow_the_affinity_mask(start):
+    one = min(os.sched_getaffinity(0))
+    script = "import os; from icml25cli.core.parallel import usable_cpus"
+    assert start(f"{script}; os.sched_setaffinity(0, [{one}]); print(usable_cpus())").stdout.read() == "1\n"
+    assert 1 <= usable_cpus() <= len(os.sched_getaffinity(0))
+
+
+INTERRUPTED = """
+import os, signal, sys
+PIPE = sys.argv[1]
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+os.setsid()
+from icml25cli.core.parallel import parallel_map
+def wait(_):
+    with open(PIPE, "w") as pipe:
+        print(os.getpid(), file=pipe)
+    signal.pause()
+try:
+    parallel_map(wait, range(4), jobs=2)
+except BaseException as error:
+    print(type(error).__name__, flush=True)
+    raise SystemExit(9)
+"""
+
+
+@pytest.mark.parametrize(("signum", "error"), [(signal.SIGINT, "KeyboardInterrupt"), (signal.SIGTERM, "SystemExit")])
+def test_an_interrupt_ends_the_workers_without_a_word(start, tmp_path, signum, error):
+    pipe = tmp_path / "pids"
+    os.mkfifo(pipe)
+    parent = start(INTERRUPTED, pipe)
+    workers = []
+    while len(workers) < 2:  # the pipe ends whenever a worker closes it before the other has opened it
+        with open(pipe) as pids:
+            workers += [psutil.Process(int(pid)) for pid in pids]
+    if signum == signal.SIGINT:
+        os.killpg(parent.pid, signum)  # as a terminal sends it, to the workers too
+    else:
+        parent.send_signal(signum)
+    out, err = parent.communicate()
+    assert (out, err, parent.returncode) == (f"{error}\n", "", 9)
+    assert psutil.wait_procs(workers, timeout=60)[1] == []
