@@ -21,6 +21,7 @@ from icml25cli.core.errors import InputError, MissingError, OutputError, Toolbox
 
 POLL = 0.2  # seconds between two looks at how much has arrived
 FULL = re.compile(r"No space left on device|ENOSPC|enough free space|Disk quota exceeded|EDQUOT|File too large|EFBIG")
+NO_REASON = re.compile(r"(code|syscall|errno|at) |A complete log|[{}]")  # lines of npm's that say little to a person
 CREDENTIALS = re.compile(r"(?<=://)[^/@\s]+@")
 
 
@@ -149,6 +150,7 @@ def _reason(said: str) -> str:
     """What a client gave as the reason, on one line and without the credentials an index address may hold."""
     lines = [re.sub(r"^(ERROR:|E:|npm error|npm ERR!)\s*", "", line.strip()) for line in said.splitlines()]
     marked = [line for line, raw in zip(lines, said.splitlines(), strict=True) if line and line != raw.strip()]
+    marked = [line for line in marked if not NO_REASON.match(line)] or marked
     if "connection broken by" in said:  # pip says why only in its warnings
         marked.insert(0, "the index cannot be reached")
     if "Unable to locate package" in said:

@@ -277,19 +277,20 @@ def _megabytes(progress: Progress) -> Callable[[int], None]:
 def _elsewhere(asset: Asset) -> str:
     source = asset.sources[0]
     bring = by_hand(source, list(asset.sha256))
-    return f"where it can be had run `{bring}`, then here `icml25 assets add {asset.name} {source.file or 'FOLDER'}`"
+    return f"elsewhere run `{bring}`, then here `icml25 assets add {asset.name} {source.file or 'FOLDER'}`"
 
 
 def _recognise(asset: Asset, given: Path) -> Source:
     """The source that ``given`` was brought from."""
+    if not given.exists():
+        raise InputError(f"{given} does not exist", hint=_elsewhere(asset))
     packages = [source for source in asset.sources if source.file]
-    if given.is_dir():
-        for source in asset.sources:
-            if source.client == "hub":
-                return source
-        raise InputError(f"{given} is a folder, the asset '{asset.name}' comes as a file", hint=_elsewhere(asset))
-    if not given.is_file():  # a device could be read for ever
-        raise InputError(f"{given} is no file" if given.exists() else f"{given} does not exist", hint=_elsewhere(asset))
+    loose = [source for source in asset.sources if not source.file]
+    if given.is_dir() and loose:
+        return loose[0]
+    if not (given.is_file() and packages):  # a device could be read for ever
+        comes_as = "a package file" if packages else "a folder of files"
+        raise InputError(f"{given} is none: the asset '{asset.name}' comes as {comes_as}", hint=_elsewhere(asset))
     try:
         digest = _sha256(given)
     except OSError as error:

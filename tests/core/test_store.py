@@ -181,7 +181,7 @@ def test_without_the_client_the_hint_is_the_command_to_run_elsewhere(shop, clien
             "WARNING: Retrying after connection broken by 'NewConnectionError'\nERROR: No matching distribution found",
             "the index cannot be reached; No matching distribution found",
         ),
-        ("npm", "npm", "npm error code E404\nnpm error 404 Not Found - GET", "code E404; 404 Not Found - GET"),
+        ("npm", "npm", "npm error code E404\nnpm error 404 Not Found - GET", "npm: 404 Not Found - GET$"),
         ("debian", "apt-get", "Reading lists\nE: Unable to locate package x", "locate package x; apt-get update may"),
         ("debian", "apt-get", "", "apt-get ended with code 9"),
         ("npm", "npm", "npm error GET https://me:secret@host/x", r"GET https://\*\*\*@host/x"),
@@ -313,17 +313,14 @@ def test_add_refuses_another_file_and_names_both_hashes(shop):
     assert shop.files() == []
 
 
-@pytest.mark.parametrize(("what", "message"), [("gone", "does not exist"), ("/dev/zero", "is no file")])
+@pytest.mark.parametrize(
+    ("what", "message"),
+    [("gone", "gone does not exist"), ("/dev/zero", "comes as a package file"), ("/", "comes as a package file")],
+)
 def test_add_of_what_is_no_file(shop, what, message):
     shop.offer("debian", b"")
     with pytest.raises(InputError, match=message):
         store.add("texts", Path(what))
-
-
-def test_add_of_a_folder_is_for_assets_of_the_hub(shop):
-    shop.offer("debian", b"")
-    with pytest.raises(InputError, match="is a folder"):
-        store.add("texts", shop.shelf)
 
 
 # --- the hub: loose files, each with its hash
@@ -366,6 +363,11 @@ def test_a_changed_file_of_the_hub_is_refused_by_name(hub, bring):
     with pytest.raises(InputError, match=r"notes/1791\.txt has the SHA-256"):
         bring(hub)
     assert hub.files() == []
+
+
+def test_a_file_where_the_hubs_folder_is_wanted(hub):
+    with pytest.raises(InputError, match="comes as a folder of files"):
+        store.add("texts", hub.shelf / "1790.txt")
 
 
 def test_a_folder_that_lacks_a_file(hub):
@@ -455,8 +457,10 @@ def test_what_is_not_fetched_cannot_be_verified(shop):
 FETCH = """
 import sys
 from pathlib import Path
-from icml25cli.core import store
+from icml25cli.core import fetch, store
 store.SOURCES = Path(sys.argv[1])
+look = fetch._bytes_under
+fetch._bytes_under = lambda folder: (print("waiting", flush=True), look(folder))[1]
 store.fetch("texts")
 """
 
@@ -472,6 +476,8 @@ def waiting(shop: Shop, start) -> tuple[Shop, subprocess.Popen[str], int]:
     process = start(FETCH, store.SOURCES)
     with open(shop.folder / "begun") as pipe:
         client = int(pipe.read())
+    assert process.stdout
+    process.stdout.readline()  # now it waits for its client, and is no longer starting it
     return shop, process, client
 
 
