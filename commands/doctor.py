@@ -7,8 +7,12 @@ from icml25cli.core.verbs import service
 app = service("doctor")
 
 PACKAGES = ("icml25", "torch", "transformers", "numpy", "numba", "safetensors", "huggingface_hub", "typer", "rich")
-CLIENTS = {"pip": "assets from the Python registry", "npm": "assets from the npm registry",
-           "apt-get": "assets from Debian packages", "dpkg-deb": "assets from Debian packages"}
+CLIENTS = {
+    "pip": "assets from the Python registry",
+    "npm": "assets from the npm registry",
+    "apt-get": "assets from Debian packages",
+    "dpkg-deb": "assets from Debian packages",
+}
 
 
 @app.command()

@@ -75,7 +75,9 @@ def run(
         int | None,
         typer.Option("--scalar-bits", min=2, max=8, help="Bits of rtn and gptq. [default: no fewer than nestquant's]"),
     ] = None,
-    group_size: Annotated[int, typer.Option("--group-size", min=8, help="Weights a scale of rtn and gptq serves.")] = 64,
+    group_size: Annotated[
+        int, typer.Option("--group-size", min=8, help="Weights a scale of rtn and gptq serves.")
+    ] = 64,
     include: Annotated[str, typer.Option("--include", metavar="REGEX", help="Quantise tensors it matches.")] = "",
     exclude: Annotated[
         str | None, typer.Option("--exclude", metavar="REGEX", help="Leave tensors it matches as they are.")
@@ -229,8 +231,15 @@ def encode(
         }
     ]
     report.tables["rate"] = [
-        {name: part / values for name, part in
-         (("code", bits.code), ("beta", bits.beta), ("scale", bits.scale), ("padding", bits.padding))}
+        {
+            name: part / values
+            for name, part in (
+                ("code", bits.code),
+                ("beta", bits.beta),
+                ("scale", bits.scale),
+                ("padding", bits.padding),
+            )
+        }
     ]
     report.metrics = {"bits_per_value": bits.total / values, "relative_error": encoded.relative_error}
     report.artefacts = [str(output)]
@@ -256,8 +265,12 @@ def decode(
     write_array(output, x, force=force)
     report.params["q"] = encoded.code.q
     report.rows = [
-        {"method": "nestquant", "shape": list(x.shape), "dtype": encoded.dtype,
-         "relative_error": encoded.relative_error}
+        {
+            "method": "nestquant",
+            "shape": list(x.shape),
+            "dtype": encoded.dtype,
+            "relative_error": encoded.relative_error,
+        }
     ]
     report.metrics = {"relative_error": encoded.relative_error}
     report.artefacts = [str(output)]

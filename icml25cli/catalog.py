@@ -33,7 +33,7 @@ def _module(name: str) -> str:
 PAPERS: tuple[Paper, ...] = (
     Paper(
         "quantize",
-        "Make my LLM's weights, KV cache and activations 4 bits.",
+        "Make my LLM's weights 4 bits.",
         _module("quantize"),
         "NestQuant",
         "NestQuant: Nested Lattice Quantization for Matrix Products and LLMs",

@@ -10,12 +10,12 @@ from typing import Any
 
 import typer
 from typer.completion import install_callback, show_callback
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand
 from typer.main import get_command
 
 from icml25cli.catalog import COMMANDS
 from icml25cli.core.errors import MissingError, ToolboxError
-from icml25cli.core.verbs import ENVIRONMENT_PREFIX, Settings
+from icml25cli.core.verbs import ENVIRONMENT_PREFIX, Group, Settings, markup_mode
 
 PLUGINS = "icml25cli.commands"
 INTERNAL_ERROR, INTERRUPTED, TERMINATED, PIPE_CLOSED = 70, 130, 143, 141
@@ -31,7 +31,7 @@ def _plugins() -> dict[str, Any]:
     return {point.name: point for point in entry_points(group=PLUGINS) if point.name not in COMMANDS}
 
 
-class LazyGroup(TyperGroup):
+class LazyGroup(Group):
     """Lists commands from the catalogue and imports only the module of the one that is called."""
 
     def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
@@ -77,7 +77,7 @@ app = typer.Typer(
     cls=LazyGroup,
     help="One toolbox over eighteen ICML 2025 papers: each command is one paper's method on your own models and data.",
     add_completion=False,  # its two options are declared below: Typer's own would load pydantic for every --help
-    rich_markup_mode=None if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" else "rich",
+    rich_markup_mode=markup_mode(),
     invoke_without_command=True,
 )
 
@@ -86,13 +86,21 @@ app = typer.Typer(
 def _root(
     ctx: typer.Context,
     version: bool = typer.Option(
-        False, "--version", help="Show the version and exit.", is_eager=True, callback=_show_version
+        False, "--version", help="Show the version and exit.", is_eager=True, callback=_show_version, show_envvar=False
     ),
     install_completion: bool = typer.Option(
-        False, "--install-completion", help="Install completion for this shell.", callback=install_callback
+        False,
+        "--install-completion",
+        help="Install completion for this shell.",
+        callback=install_callback,
+        show_envvar=False,
     ),
     show_completion: bool = typer.Option(
-        False, "--show-completion", help="Print completion for this shell, to copy it.", callback=show_callback
+        False,
+        "--show-completion",
+        help="Print completion for this shell, to copy it.",
+        callback=show_callback,
+        show_envvar=False,
     ),
 ) -> None:
     if ctx.invoked_subcommand is None:

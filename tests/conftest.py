@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -54,7 +54,7 @@ def environment(session_cache: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def icml25(program: str, environment: dict[str, str], tmp_path: Path) -> Iterator[Callable[..., Done]]:
+def icml25(program: str, environment: dict[str, str], tmp_path: Path) -> Callable[..., Done]:
     """Run the installed program: ``icml25("papers", "--json").json``."""
 
     def run(*args: object, input: str | None = None, env: dict[str, str] | None = None, timeout: float = 300) -> Done:
@@ -69,4 +69,4 @@ def icml25(program: str, environment: dict[str, str], tmp_path: Path) -> Iterato
         )
         return Done(done.returncode, done.stdout, done.stderr)
 
-    yield run
+    return run

@@ -98,15 +98,15 @@ def make_gguf(file: Path, *, seed: int = 0, quantised: bool = True) -> dict[str,
     writer.add_rope_dimension_count(width // heads)
     writer.add_rope_freq_base(10000.0)
     writer.add_layer_norm_rms_eps(1e-5)
-    writer.add_vocab_size(VOCABULARY)
-    tokens = [*sorted(pre_tokenizers.ByteLevel.alphabet()), "<end>"]
+    tokens = [*sorted(pre_tokenizers.ByteLevel.alphabet()), "to", "<end>"]
+    writer.add_vocab_size(len(tokens))
     writer.add_tokenizer_model("gpt2")
     writer.add_token_list(tokens)
-    writer.add_token_types([gguf.TokenType.NORMAL] * 256 + [gguf.TokenType.CONTROL])
-    writer.add_token_merges([f"{tokens[0]} {tokens[1]}"])
-    writer.add_bos_token_id(256)
-    writer.add_eos_token_id(256)
-    shapes = {"token_embd": (VOCABULARY, width), "output": (VOCABULARY, width), "output_norm": (width,)}
+    writer.add_token_types([gguf.TokenType.NORMAL] * 257 + [gguf.TokenType.CONTROL])
+    writer.add_token_merges(["t o"])
+    writer.add_bos_token_id(257)
+    writer.add_eos_token_id(257)
+    shapes = {"token_embd": (len(tokens), width), "output": (len(tokens), width), "output_norm": (width,)}
     for i in range(layers):
         shapes |= {f"blk.{i}.attn_{x}": (width, width) for x in ("q", "k", "v", "output")}
         shapes |= {f"blk.{i}.ffn_{x}": (inner, width) for x in ("gate", "up")} | {f"blk.{i}.ffn_down": (width, inner)}

@@ -95,15 +95,16 @@ def _write(file: Path, directory: Path) -> None:
 
     where = {"pretrained_model_name_or_path": str(file.parent), "gguf_file": file.name, "local_files_only": True}
     # The reader of transformers draws a bar of its own; ours goes where the command line wants it, or nowhere.
-    bar = modeling_gguf_pytorch_utils.tqdm
-    modeling_gguf_pytorch_utils.tqdm = lambda items, **_: track(items, f"converting {file.name}, once")
+    reader: Any = modeling_gguf_pytorch_utils
+    bar = reader.tqdm
+    reader.tqdm = lambda items, **_: track(items, f"converting {file.name}, once")
     try:
         tokenizer = AutoTokenizer.from_pretrained(**where)
         loaded: Any = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32, output_loading_info=True)
     except Exception as error:  # of many kinds: an unknown architecture, tokenizer or storage type
         raise InputError(f"{file} cannot be read by transformers: {first_line(error)}") from error
     finally:
-        modeling_gguf_pytorch_utils.tqdm = bar
+        reader.tqdm = bar
     model, loading = loaded
     if loading["missing_keys"]:
         raise InputError(f"{file} lacks the tensor {min(loading['missing_keys'])} of its architecture")

@@ -13,6 +13,7 @@ import functools
 import importlib.resources
 import os
 import re
+import sys
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -138,7 +139,9 @@ def _from_hub(name: str, alias: dict[str, Any], *, allow_download: bool, trust_r
         if size > FREE_DOWNLOAD and not allow_download:
             licence = getattr(info.card_data, "license", None) or alias.get("licence")
             raise _refusal(shown, repo, size / 1e9, licence, bool(info.gated))
-        return Path(huggingface_hub.snapshot_download(repo, revision=info.sha, allow_patterns=patterns))
+        if not sys.stderr.isatty():
+            huggingface_hub.utils.disable_progress_bars()
+        return Path(huggingface_hub.snapshot_download(repo, allow_patterns=patterns))
     except errors.GatedRepoError as error:
         raise MissingError(f"{shown} is gated: the hub does not give it to this account", hint=_gate(repo)) from error
     except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError) as error:

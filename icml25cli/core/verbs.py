@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import difflib
 import os
+import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup
@@ -35,6 +36,12 @@ class Settings:
     quiet: bool = False
     debug: bool = False
     log_file: Path | None = None
+
+
+def markup_mode() -> Literal["rich"] | None:
+    """Help with colours and frames on a terminal that has them, plain text elsewhere, where it also loads faster."""
+    on_terminal = bool(sys.stdout) and sys.stdout.isatty()
+    return "rich" if on_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb" else None
 
 
 def _read_config(ctx: typer.Context, value: Path | None) -> Path | None:
@@ -70,21 +77,34 @@ def _set_log_file(ctx: typer.Context, value: Path | None) -> Path | None:
 def _every_command(
     config: Annotated[
         Path | None,
-        typer.Option("--config", metavar="FILE", help="Read options from a TOML file.", is_eager=True,
-                     callback=_read_config, expose_value=False, envvar="ICML25_CONFIG"),
+        typer.Option(
+            "--config",
+            metavar="FILE",
+            help="Read options from a TOML file.",
+            is_eager=True,
+            callback=_read_config,
+            expose_value=False,
+            envvar="ICML25_CONFIG",
+        ),
     ] = None,
     quiet: Annotated[
         bool, typer.Option("--quiet", "-q", help="No progress, no notes.", callback=_set_quiet, expose_value=False)
     ] = False,
     log_file: Annotated[
         Path | None,
-        typer.Option("--log-file", metavar="FILE", help="Append progress and notes to a file.",
-                     callback=_set_log_file, expose_value=False),
+        typer.Option(
+            "--log-file",
+            metavar="FILE",
+            help="Append progress and notes to a file.",
+            callback=_set_log_file,
+            expose_value=False,
+        ),
     ] = None,
     debug: Annotated[
         bool,
-        typer.Option("--debug", help="Show the traceback of an error.", is_eager=True, callback=_set_debug,
-                     expose_value=False),
+        typer.Option(
+            "--debug", help="Show the traceback of an error.", is_eager=True, callback=_set_debug, expose_value=False
+        ),
     ] = False,
 ) -> None:
     """Carries the declarations of the options every command has."""
@@ -102,6 +122,8 @@ class Verb(TyperCommand):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.params = [*self.params, *_house_options()]
+        for param in self.params:
+            param.show_envvar = False  # every option has one, by one rule: the manual page tells it
 
     def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
         from icml25cli.core.progress import display
@@ -111,7 +133,17 @@ class Verb(TyperCommand):
             return super().invoke(ctx)
 
 
-class DefaultVerbGroup(TyperGroup):
+class Group(TyperGroup):
+    """A group whose own ``--help``, when not given, is False and not None: None would load pydantic to become False."""
+
+    def get_help_option(self, ctx: typer.Context) -> Any:  # type: ignore[override]
+        option = super().get_help_option(ctx)
+        if option is not None:
+            option.default = False
+        return option
+
+
+class DefaultVerbGroup(Group):
     """A group that puts ``run`` before a first word that is no verb."""
 
     known_inputs: Callable[[], Iterable[str]] = staticmethod(lambda: ())
@@ -173,7 +205,7 @@ def paper_group(name: str, known_inputs: Callable[[], Iterable[str]] = lambda: (
         cls=group,
         help=f"{found.help}\n\n{found.method}: {found.title}. {found.authors}. ICML 2025. {found.link}",
         add_completion=False,
-        rich_markup_mode=None if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" else "rich",
+        rich_markup_mode=markup_mode(),
         subcommand_metavar=f"[VERB={DEFAULT_VERB}] ...",
     )
     app.callback()(lambda: None)  # without a callback Typer flattens a group of one verb into a plain command
@@ -182,4 +214,4 @@ def paper_group(name: str, known_inputs: Callable[[], Iterable[str]] = lambda: (
 
 def service(name: str) -> typer.Typer:
     """The Typer app of a command that serves all papers."""
-    return _App(name=name, help=COMMANDS[name].help, add_completion=False, no_args_is_help=True)
+    return _App(name=name, help=COMMANDS[name].help, add_completion=False, rich_markup_mode=markup_mode())

@@ -137,7 +137,9 @@ def test_other_families_run(icml25, tmp_path, family):
 
 
 def test_a_gate_that_is_not_met_exits_1_with_the_report(icml25, llama):
-    done = icml25("quantize", llama, *QUICK, "--q", 2, "--k", 1, "--betas", "9", "--max-perplexity-increase", 0, "--json")
+    done = icml25(
+        "quantize", llama, *QUICK, "--q", 2, "--k", 1, "--betas", "9", "--max-perplexity-increase", 0, "--json"
+    )
     assert done.code == 1
     assert done.json["answer"]["status"] == "beyond the gate"
 

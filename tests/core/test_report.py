@@ -42,7 +42,8 @@ def test_a_full_report_validates():
 
 
 @pytest.mark.parametrize(
-    "fields", [{"metrics": {"perplexity": "62.5"}}, {"metrics": {"Perplexity": 1.0}}, {"rows": [{"bits per weight": 4}]}]
+    "fields",
+    [{"metrics": {"perplexity": "62.5"}}, {"metrics": {"Perplexity": 1.0}}, {"rows": [{"bits per weight": 4}]}],
 )
 def test_the_schema_refuses_formatted_numbers_and_names_that_are_not_snake_case(fields):
     with pytest.raises(jsonschema.ValidationError):

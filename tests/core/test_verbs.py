@@ -93,7 +93,9 @@ def test_completion_offers_verbs_and_what_run_takes(call):
     app = paper_group("quantize")
 
     @app.command()
-    def run(model: Annotated[str, typer.Argument(autocompletion=lambda: ["tiny"])] = "tiny", method: str = "x") -> None: ...
+    def run(
+        model: Annotated[str, typer.Argument(autocompletion=lambda: ["tiny"])] = "tiny", method: str = "x"
+    ) -> None: ...
 
     @app.command()
     def encode() -> None: ...

@@ -181,11 +181,15 @@ def _windows(source: ModelSource, options: Options) -> tuple[ndarray, ndarray, d
             f"{shared:.0%} of the evaluation windows contain text of the calibration windows",
             hint="give --eval a text that is not in --calib",
         )
-    return calibration, evaluation, {
-        "calibration": f"{texts['calibration'].origin}, {calibration.size} tokens",
-        "evaluation": f"{texts['evaluation'].origin}, {evaluation.size} tokens",
-        "window": length,
-    }
+    return (
+        calibration,
+        evaluation,
+        {
+            "calibration": f"{texts['calibration'].origin}, {calibration.size} tokens",
+            "evaluation": f"{texts['evaluation'].origin}, {evaluation.size} tokens",
+            "window": length,
+        },
+    )
 
 
 def _text(ref: str, part: Any) -> Text:
@@ -193,9 +197,7 @@ def _text(ref: str, part: Any) -> Text:
 
 
 def _code(model: StreamedModel, plan: Plan, options: Options) -> LatticeCode:
-    return code_for(
-        options.betas, options.q, options.k, lambda: _weight_sample(model, plan, options.rotations[0])
-    )
+    return code_for(options.betas, options.q, options.k, lambda: _weight_sample(model, plan, options.rotations[0]))
 
 
 def _weight_sample(model: StreamedModel, plan: Plan, rotation: str) -> Float32[ndarray, "n 8"]:

@@ -59,7 +59,7 @@ def parse_scales(text: str, q: int) -> LatticeCode:
 
 
 def code_for(asked: str, q: int, k: int, sample: Callable[[], Float32[ndarray, "n 8"]]) -> LatticeCode:
-    """The code that a user's word asks for: ``auto`` fits k scales to ``sample()``, ``ref`` is the paper's, else a list.
+    """The code a user's word asks for: ``auto`` fits k scales to ``sample()``, ``ref`` is the paper's, else a list.
 
     A sample of zeros has no scales to fit; any code stands for it exactly, so it gets the paper's.
 

@@ -1,0 +1,344 @@
+"""One weight matrix quantised by one method under one rotation, with everything a comparison needs to know about it.
+
+A method is a function that takes a rotated matrix and returns a :class:`Coded`; this module rotates, calls it, rotates
+back and measures. Knows matrices. Does not know models, layers or files.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from icml25cli.core.errors import InputError
+from icml25cli.papers.quantize import scalar
+from icml25cli.papers.quantize.gptq import gptq as gptq_codes
+from icml25cli.papers.quantize.gptq import inverse_factor
+from icml25cli.papers.quantize.hessian import DAMPING, Factor, block_ldl, is_finite
+from icml25cli.papers.quantize.ldlq import BLOCK, ldlq
+from icml25cli.papers.quantize.packing import pack, stored_bits, unpack
+from icml25cli.papers.quantize.rotation import Rotation
+from icml25cli.papers.quantize.voronoi import LatticeCode
+
+NO_TOKENS = "no calibration token reached it"
+NOT_DEFINITE = "its Hessian is not positive definite at any damping"
+
+
+@dataclass(frozen=True)
+class Coded:
+    """A rotated matrix after a method, in rotated coordinates.
+
+    ``bits`` are by purpose, exact, and sum to what is or would be stored: ``code``, ``beta`` (scale indices), ``scale``
+    and ``zero_point`` by row or group, ``codebook`` (the levels or scales that all blocks share) and ``padding``.
+    """
+
+    values: Float[Tensor, "m n"]
+    bits: dict[str, int]
+    stored: dict[str, Tensor] = field(default_factory=dict)
+    overloads: int = 0
+    beta_histogram: tuple[int, ...] | None = None
+    damping: float | None = None
+    fallback: str | None = None
+
+
+@dataclass(frozen=True)
+class QuantizedMatrix:
+    """What :func:`quantize_matrix` found.
+
+    Attributes:
+        weight: dequantised, (m, n) float32, in the coordinates of the original.
+        stored: tensors that :func:`dequantize` reads; empty for the scalar baselines.
+        meta: what else it reads, as JSON types.
+        bits: as in :class:`Coded`.
+        relative_proxy_loss: tr((W - W')H(W - W')^T) / tr(W H W^T), H undamped; None without H, 0 where H is 0.
+        relative_mse: |W - W'|^2 / |W|^2; 0 for a matrix of zeros.
+        overloads: blocks outside the lattice code at every scale.
+        beta_histogram: blocks by scale of the lattice code.
+        damping: used in the feedback, relative to the mean of the diagonal of H; None without feedback.
+        fallback: why a method that feeds errors forward had to round to nearest instead.
+    """
+
+    weight: Float[Tensor, "m n"]
+    stored: dict[str, Tensor]
+    meta: dict[str, Any]
+    bits: dict[str, int]
+    relative_proxy_loss: float | None
+    relative_mse: float
+    overloads: int
+    beta_histogram: tuple[int, ...] | None
+    damping: float | None
+    fallback: str | None
+
+
+# A method gets the rotated weight and, where it is calibrated, a function that makes a rotated Hessian it may overwrite
+# (so that none outlives its use) or returns None, and the damping to begin with.
+Quantize = Callable[[Float[Tensor, "m n"], Callable[[], Tensor | None], float], Coded]
+
+
+@dataclass(frozen=True)
+class Method:
+    """A way to code a matrix: its name, whether it reads the Hessian, what else determines it, and the function."""
+
+    name: str
+    calibrated: bool
+    options: dict[str, Any]
+    quantize: Quantize
+
+    def spec(self) -> dict[str, Any]:
+        """Name and options, as JSON types: equal specs code equally."""
+        return {"name": self.name, **self.options}
+
+
+def nestquant(code: LatticeCode, *, ldlq: bool = True) -> Method:
+    """The nested E8 code with a scale a row, with feedback unless ``ldlq`` is False."""
+    return Method(
+        "nestquant", ldlq, {"q": code.q, "betas": list(code.betas), "ldlq": ldlq}, partial(_nestquant, code, ldlq)
+    )
+
+
+def rtn(bits: int = 4, group_size: int | None = 128) -> Method:
+    """Rounding to nearest on asymmetric integer grids by group (None: by row)."""
+    return Method("rtn", False, {"bits": bits, "group_size": group_size}, partial(_rtn, bits, group_size))
+
+
+def gptq(bits: int = 4, group_size: int | None = 128) -> Method:
+    """GPTQ on asymmetric integer grids by group (None: by row)."""
+    return Method("gptq", True, {"bits": bits, "group_size": group_size}, partial(_gptq, bits, group_size))
+
+
+def nf4() -> Method:
+    """4-bit NormalFloat by 64 columns."""
+    return Method("nf4", False, {}, _nf4)
+
+
+def absmax(bits: int = 4) -> Method:
+    """Rounding to nearest on a symmetric integer grid by row."""
+    return Method("absmax", False, {"bits": bits}, partial(_absmax, bits))
+
+
+def quantize_matrix(
+    weight: Float[Tensor, "m n"],
+    hessian: Float[Tensor, "n n"] | None,
+    method: Method,
+    rotation: Rotation,
+    *,
+    damping: float = DAMPING,
+    name: str = "weight",
+) -> QuantizedMatrix:
+    """Rotate, code, rotate back, and measure. Arguments are left as they are.
+
+    Args:
+        weight: one output a row.
+        hessian: E[x x^T] of the inputs, unrotated, float32, or None where no input was seen.
+        rotation: of the input dimension, ``rotation.n == n``.
+        damping: relative to the mean of the Hessian's diagonal.
+        name: of the tensor, for messages.
+
+    Raises:
+        InputError: the weight or the Hessian is not finite, or shapes disagree; the message says ``name``.
+    """
+    weight = weight.detach().float()
+    if not is_finite(weight):
+        raise InputError(f"{name} holds a value that is not finite", hint="the checkpoint is damaged; fetch it again")
+    n = weight.shape[1]
+    if hessian is not None:
+        hessian = hessian.float()
+        if hessian.shape != (n, n):
+            raise InputError(f"the Hessian of {name} has shape {tuple(hessian.shape)}, its inputs are {n} wide")
+        if not is_finite(hessian):
+            raise InputError(f"the Hessian of {name} holds a value that is not finite")
+
+    def rotated_hessian() -> Tensor | None:
+        if hessian is None or not hessian.diagonal().any():
+            return None
+        turned = rotation.conjugate(hessian)
+        return turned.clone() if turned is hessian else turned
+
+    coded = method.quantize(rotation.forward(weight), rotated_hessian, damping)
+    restored = rotation.inverse(coded.values)
+    error = weight - restored
+    loss = None if hessian is None else _ratio(quadratic(error, hessian), quadratic(weight, hessian))
+    return QuantizedMatrix(
+        weight=restored,
+        stored=coded.stored,
+        meta={"method": method.spec(), "rotation": rotation.spec()},
+        bits=coded.bits,
+        relative_proxy_loss=loss,
+        relative_mse=_ratio(_square(error), _square(weight)),
+        overloads=coded.overloads,
+        beta_histogram=coded.beta_histogram,
+        damping=coded.damping,
+        fallback=coded.fallback,
+    )
+
+
+def dequantize(stored: dict[str, Tensor], meta: dict[str, Any]) -> Float[Tensor, "m n"]:
+    """The weight that ``stored`` and ``meta`` of a :class:`QuantizedMatrix` of nestquant stand for, bit for bit.
+
+    Raises:
+        InputError: codes or scales are missing, out of range, or do not fit each other or the rotation.
+    """
+    try:
+        q, betas, spec = meta["method"]["q"], tuple(meta["method"]["betas"]), meta["rotation"]
+    except (KeyError, TypeError) as error:
+        raise InputError("the description of the codes lacks q, betas or the rotation") from error
+    code, rotation = LatticeCode(q, betas), Rotation.from_spec(spec)
+    packed = {part: tensor.cpu().numpy() for part, tensor in stored.items()}
+    scale = packed.pop("scales", None)
+    if scale is None or scale.dtype not in (np.float16, np.float32) or scale.ndim != 1 or not np.isfinite(scale).all():
+        raise InputError(
+            "row scales are missing, or are not finite numbers of 16 or 32 bits", hint="the file is damaged"
+        )
+    digits, beta_index = unpack(packed, code.q, len(code.betas))
+    if beta_index.shape != (len(scale), -(-rotation.n // BLOCK)):
+        raise InputError(f"codes of shape {beta_index.shape} do not fit {len(scale)} rows of {rotation.n} weights")
+    values = code.decode(digits.reshape(-1, BLOCK), beta_index.ravel()).reshape(len(scale), -1)
+    return rotation.inverse(_scaled(torch.from_numpy(values), torch.from_numpy(scale), rotation.n))
+
+
+def quadratic(rows: Float[Tensor, "m n"], hessian: Float[Tensor, "n n"]) -> float:
+    """tr(X H X^T) for a symmetric H, from its lower half: m n^2 flops, summed in float64."""
+    total = 0.0
+    for start in range(0, len(hessian), 512):
+        stop = start + 512
+        product = rows[:, stop:] @ hessian[stop:, start:stop] * 2
+        product.addmm_(rows[:, start:stop], hessian[start:stop, start:stop])
+        total += float(product.mul_(rows[:, start:stop]).sum(dtype=torch.float64))
+    return total
+
+
+def _nestquant(
+    code: LatticeCode, feedback: bool, weight: Tensor, hessian: Callable[[], Tensor | None], damping: float
+) -> Coded:
+    m, n = weight.shape
+    blocks = -(-n // BLOCK)
+    rms = (torch.linalg.vector_norm(weight, dim=1, dtype=torch.float64) / n**0.5).float()
+    scale = rms.to(scalar.storable(rms))
+    normal = weight.new_zeros(m, blocks * BLOCK)
+    # A row of zeros has scale 0 and is coded as it is.
+    torch.div(weight, torch.where(scale > 0, scale.float(), 1.0)[:, None], out=normal[:, :n])
+    digits = np.empty((m, blocks, BLOCK), np.uint8)
+    beta_index = np.empty((m, blocks), np.uint8)
+    overloads = 0
+
+    def quantize(block: int, target: Float[Tensor, "m 8"]) -> Float[Tensor, "m 8"]:
+        nonlocal overloads
+        done = code.quantize(target.cpu().numpy())
+        digits[:, block], beta_index[:, block] = done.digits, done.beta_index
+        overloads += int(done.overloaded.sum())
+        return torch.from_numpy(done.values).to(target)
+
+    factor, fallback = None, None
+    if feedback:
+        factor, fallback = _factor(hessian, lambda h: block_ldl(_pad(h, blocks * BLOCK), BLOCK, damping))
+    if factor:
+        values = ldlq(normal, factor.matrix, quantize)
+    else:
+        values = torch.empty_like(normal)
+        for block in range(blocks):
+            columns = slice(block * BLOCK, (block + 1) * BLOCK)
+            values[:, columns] = quantize(block, normal[:, columns].contiguous())
+    packed = pack(digits, beta_index, code.q, len(code.betas))
+    sizes = stored_bits(m, n, code.q, len(code.betas), scale.element_size())
+    whole = round(sizes.code), round(sizes.beta), round(sizes.scale)
+    return Coded(
+        _scaled(values, scale, n),
+        _bits(
+            code=whole[0],
+            beta=whole[1],
+            scale=whole[2],
+            codebook=32 * len(code.betas),
+            padding=round(sizes.total) - sum(whole),
+        ),
+        stored={part: torch.from_numpy(array) for part, array in packed.items()} | {"scales": scale},
+        overloads=overloads,
+        beta_histogram=tuple(np.bincount(beta_index.ravel(), minlength=len(code.betas)).tolist()),
+        damping=factor and factor.damping,
+        fallback=fallback,
+    )
+
+
+def _gptq(
+    bits: int, group_size: int | None, weight: Tensor, hessian: Callable[[], Tensor | None], damping: float
+) -> Coded:
+    factor, fallback = _factor(hessian, lambda h: inverse_factor(h, damping))
+    if factor is None:
+        return replace(_rtn(bits, group_size, weight, hessian, damping), fallback=fallback)
+    done = gptq_codes(weight, factor.matrix, bits, group_size)
+    return Coded(done.values, _grid_bits(done, bits), damping=factor.damping)
+
+
+def _rtn(bits: int, group_size: int | None, weight: Tensor, _hessian: object, _damping: float) -> Coded:
+    done = scalar.rtn(weight, bits, group_size)
+    return Coded(done.values, _grid_bits(done, bits))
+
+
+def _absmax(bits: int, weight: Tensor, _hessian: object, _damping: float) -> Coded:
+    done = scalar.absmax(weight, bits)
+    return Coded(done.values, _grid_bits(done, bits))
+
+
+def _nf4(weight: Tensor, _hessian: object, _damping: float) -> Coded:
+    done = scalar.nf4(weight)
+    return Coded(done.values, _grid_bits(done, 4) | {"codebook": 32 * len(scalar.nf4_levels())})
+
+
+def _factor(
+    hessian: Callable[[], Tensor | None], factorise: Callable[[Tensor], Factor | None]
+) -> tuple[Factor | None, str | None]:
+    """A factor of the Hessian, or why there is none."""
+    turned = hessian()
+    if turned is None:
+        return None, NO_TOKENS
+    factor = factorise(turned)
+    return factor, None if factor else NOT_DEFINITE
+
+
+def _grid_bits(done: scalar.ScalarCode, bits: int) -> dict[str, int]:
+    zero_points = 0 if done.zero_point is None else done.zero_point.numel()
+    return _bits(
+        code=bits * done.codes.numel(),
+        scale=8 * done.scale.numel() * done.scale.element_size(),
+        zero_point=bits * zero_points,
+    )
+
+
+def _bits(
+    *, code: int, scale: int, beta: int = 0, zero_point: int = 0, codebook: int = 0, padding: int = 0
+) -> dict[str, int]:
+    return {
+        "code": code,
+        "beta": beta,
+        "scale": scale,
+        "zero_point": zero_point,
+        "codebook": codebook,
+        "padding": padding,
+    }
+
+
+def _scaled(values: Float[Tensor, "m padded"], scale: Float[Tensor, "m"], n: int) -> Float[Tensor, "m n"]:
+    """Row scales put back and padding cut off; shared, so that encoder and decoder round alike."""
+    return values[:, :n] * scale[:, None].float()
+
+
+def _pad(hessian: Float[Tensor, "n n"], width: int) -> Float[Tensor, "width width"]:
+    """Add coordinates independent of all others, of average energy so that relative damping keeps its meaning."""
+    n = len(hessian)
+    if n == width:
+        return hessian
+    padded = hessian.new_zeros(width, width)
+    padded[:n, :n] = hessian
+    padded.diagonal()[n:] = hessian.diagonal().mean()
+    return padded
+
+
+def _square(x: Tensor) -> float:
+    return float(x.square().sum(dtype=torch.float64))
+
+
+def _ratio(part: float, whole: float) -> float:
+    return part / whole if whole else 0.0 if not part else float("inf")
