@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any
 
 import typer
-from typer.completion import install_callback, show_callback
+from typer.completion import completion_init, install_callback, show_callback
 from typer.core import TyperCommand
 from typer.main import get_command
 
@@ -124,7 +124,9 @@ def _resume_hint() -> str | None:
 
 def _run(args: list[str], settings: Settings) -> int:
     command = get_command(app)
-    command._main_shell_completion({}, "icml25")
+    if "_ICML25_COMPLETE" in os.environ:
+        completion_init()  # Typer registers the shells only for apps with its own completion options
+        command._main_shell_completion({}, "icml25")
     with command.make_context("icml25", args, auto_envvar_prefix=ENVIRONMENT_PREFIX, obj=settings) as ctx:
         command.invoke(ctx)
     return 0
