@@ -78,13 +78,11 @@ app = typer.Typer(
     help="One toolbox over eighteen ICML 2025 papers: each command is one paper's method on your own models and data.",
     add_completion=False,  # its two options are declared below: Typer's own would load pydantic for every --help
     rich_markup_mode=markup_mode(),
-    invoke_without_command=True,
 )
 
 
 @app.callback()
 def _root(
-    ctx: typer.Context,
     version: bool = typer.Option(
         False, "--version", help="Show the version and exit.", is_eager=True, callback=_show_version, show_envvar=False
     ),
@@ -103,8 +101,7 @@ def _root(
         show_envvar=False,
     ),
 ) -> None:
-    if ctx.invoked_subcommand is None:
-        typer.echo(ctx.get_help())
+    """Carries the options of the program itself."""
 
 
 def _complain(message: str, hint: str | None = None) -> None:

@@ -125,6 +125,12 @@ class Verb(TyperCommand):
         for param in self.params:
             param.show_envvar = False  # every option has one, by one rule: the manual page tells it
 
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        if not args and self.no_args_is_help and not ctx.resilient_parsing:
+            typer.echo(ctx.get_help())  # an answer, as for a group; Typer itself makes an error of it
+            raise typer.Exit
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
         from icml25cli.core.progress import display
 
@@ -134,8 +140,15 @@ class Verb(TyperCommand):
 
 
 class Group(TyperGroup):
-    """A group whose own ``--help``, when not given, is False and not None: None would load pydantic to become False."""
+    """A group that shows its help when nothing follows it."""
 
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
+        if not args and not ctx.resilient_parsing:
+            typer.echo(ctx.get_help())
+            raise typer.Exit
+        return super().parse_args(ctx, args)
+
+    # Not given, --help is False and not None: None would load pydantic to become False.
     def get_help_option(self, ctx: typer.Context) -> Any:  # type: ignore[override]
         option = super().get_help_option(ctx)
         if option is not None:
@@ -149,9 +162,6 @@ class DefaultVerbGroup(Group):
     known_inputs: Callable[[], Iterable[str]] = staticmethod(lambda: ())
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
-        if not args and not ctx.resilient_parsing:
-            typer.echo(ctx.get_help())
-            raise typer.Exit
         if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
             if not ctx.resilient_parsing:
                 self._refuse_mistyped_verb(args[0])
@@ -214,4 +224,4 @@ def paper_group(name: str, known_inputs: Callable[[], Iterable[str]] = lambda: (
 
 def service(name: str) -> typer.Typer:
     """The Typer app of a command that serves all papers."""
-    return _App(name=name, help=COMMANDS[name].help, add_completion=False, rich_markup_mode=markup_mode())
+    return _App(name=name, cls=Group, help=COMMANDS[name].help, add_completion=False, rich_markup_mode=markup_mode())

@@ -148,14 +148,16 @@ def test_without_a_terminal_text_is_plain_and_uncut(icml25, env):
 
 
 def test_environment_and_config_yield_to_the_command_line(icml25, tmp_path):
-    (tmp_path / "c.toml").write_text("[quantize]\nseed = 3\nrotation = ['none']\n")
-    ask = ("quantize", "absent-model", "--config", "c.toml", "--seed")
-    for args, env, says in [
-        (ask[:-1], {"ICML25_QUANTIZE_Q": "300"}, "300"),
-        (ask[:-1], {"ICML25_SEED": "-1"}, "-1"),
-        ((*ask, "-2"), {"ICML25_SEED": "-1"}, "-2"),
-        (ask[:-1], {"ICML25_SEED": "-1", "ICML25_QUANTIZE_SEED": "-5"}, "-5"),
+    (tmp_path / "c.toml").write_text("[quantize]\nseed = -3\n")
+    ask = ("quantize", "absent-model")
+    for args, env, code, says in [
+        ((*ask, "--config", "c.toml"), {}, 2, "--seed"),
+        ((*ask, "--config", "c.toml"), {"ICML25_SEED": "1"}, 3, "absent-model"),
+        (ask, {"ICML25_SEED": "-1"}, 2, "--seed"),
+        (ask, {"ICML25_SEED": "-1", "ICML25_QUANTIZE_SEED": "5"}, 3, "absent-model"),
+        ((*ask, "--seed", "2"), {"ICML25_SEED": "-1", "ICML25_QUANTIZE_SEED": "-1"}, 3, "absent-model"),
+        (ask, {"ICML25_QUANTIZE_Q": "300"}, 2, "--q"),
     ]:
         done = icml25(*args, env=env)
-        assert done.code == 2
+        assert done.code == code, done.err
         assert says in done.err

@@ -21,7 +21,7 @@ from icml25cli.core.files import remove
 from icml25cli.core.models import ModelSource, load_tokenizer
 from icml25cli.core.runs import Run, fingerprint, run_directory
 from icml25cli.core.streaming import StreamedModel
-from icml25cli.core.text import Text, builtin_text, overlap, read_text, token_stream, windows
+from icml25cli.core.text import find_text, overlap, token_stream, windows
 from icml25cli.papers.quantize.arrays import sample_blocks
 from icml25cli.papers.quantize.matrix import Method, gptq, nestquant, nf4, rtn
 from icml25cli.papers.quantize.model import Judged, quantize_model
@@ -135,7 +135,7 @@ def make_plan(model: StreamedModel, options: Options) -> tuple[Plan, dict[str, A
         exclude=options.exclude,
     )
     code = _code(model, plan, options)
-    bits = options.scalar_bits or _matching_bits(code, options.group_size)
+    bits = options.scalar_bits or _matching_bits(code, _narrowest(model, plan), options.group_size)
     methods = {
         "nestquant": nestquant(code, ldlq=options.ldlq),
         "rtn": rtn(bits, options.group_size),
@@ -159,8 +159,8 @@ def _windows(source: ModelSource, options: Options) -> tuple[ndarray, ndarray, d
     tokenizer = load_tokenizer(source)
     length = min(options.window, source.config.get("max_position_embeddings") or options.window)
     texts = {
-        "calibration": _text(options.calibration, "calibration"),
-        "evaluation": _text(options.evaluation, "test"),
+        "calibration": find_text(options.calibration, "calibration"),
+        "evaluation": find_text(options.evaluation, "test"),
     }
     # Calibration is a sample, drawn by the seed; evaluation is the beginning of the text, the same for every seed.
     calibration = windows(
@@ -192,10 +192,6 @@ def _windows(source: ModelSource, options: Options) -> tuple[ndarray, ndarray, d
     )
 
 
-def _text(ref: str, part: Any) -> Text:
-    return builtin_text(part) if ref == "builtin" else read_text(ref)
-
-
 def _code(model: StreamedModel, plan: Plan, options: Options) -> LatticeCode:
     return code_for(options.betas, options.q, options.k, lambda: _weight_sample(model, plan, options.rotations[0]))
 
@@ -219,7 +215,15 @@ def _weight_sample(model: StreamedModel, plan: Plan, rotation: str) -> Float32[n
     return np.concatenate(sample)
 
 
-def _matching_bits(code: LatticeCode, group_size: int) -> int:
-    """The least bits at which a scalar group quantiser stores no fewer bits than the lattice code."""
-    stored = block_bits(code.q, len(code.betas)) / 8
-    return next(bits for bits in range(2, 17) if bits + (16 + bits) / group_size >= stored)
+def _narrowest(model: StreamedModel, plan: Plan) -> int:
+    with model.block(0) as block:
+        linears = model.linears(block)
+        return min(
+            (linears[name].weight.shape[1] for name in linears if plan.covers(model.block_prefix(0) + name)), default=8
+        )
+
+
+def _matching_bits(code: LatticeCode, width: int, group_size: int) -> int:
+    """The least bits at which a scalar group quantiser stores no fewer than the lattice code with a scale a row."""
+    stored = block_bits(code.q, len(code.betas)) / 8 + 16 / width
+    return next(bits for bits in range(2, 17) if bits + (16 + bits) / min(group_size, width) >= stored)
