@@ -91,22 +91,32 @@ def paired_difference(a: Float[Tensor, "n"], b: Float[Tensor, "n"]) -> Estimate:
     return estimate(a.double() - b.double())
 
 
+def ratio(totals: Float[Tensor, "n"], counts: Int[Tensor, "n"]) -> Estimate:
+    """Sum of ``totals`` over sum of ``counts``, with the standard error over windows that differ in their counts.
+
+    A ratio of two sums varies as the residuals L_i - m T_i do (Cochran, Sampling Techniques, 1977, equation 6.13,
+    without finite population).
+
+    Args:
+        totals: a figure L_i summed over the counted tokens of each window.
+        counts: how many those are, T_i.
+    """
+    total, count = totals.double(), counts.double()
+    n, mean = len(total), total.sum() / count.sum()
+    spread = ((total - mean * count).square().sum() * n / (n - 1)).sqrt() if n > 1 else torch.tensor(math.nan)
+    return Estimate(mean.item(), (spread / count.sum()).item(), n)
+
+
 def perplexity(nll_per_window: Float[Tensor, "n"], tokens_per_window: Int[Tensor, "n"]) -> Estimate:
     """exp(total loss / total tokens), with the standard error over windows by the delta method.
 
-    The mean loss is a ratio of two sums over windows, so its variance is that of the residuals L_i - m T_i (Cochran,
-    Sampling Techniques, 1977, equation 6.13, without finite population); exp multiplies the error by the perplexity.
-
     Args:
-        nll_per_window: summed loss L_i of the counted tokens of each window.
-        tokens_per_window: how many those are, T_i.
+        nll_per_window: summed loss of the counted tokens of each window.
+        tokens_per_window: how many those are.
     """
-    loss, count = nll_per_window.double(), tokens_per_window.double()
-    n, mean = len(loss), loss.sum() / count.sum()
-    error = (
-        ((loss - mean * count).square().sum() * n / (n - 1)).sqrt() / count.sum() if n > 1 else torch.tensor(math.nan)
-    )
-    return Estimate(mean.exp().item(), (mean.exp() * error).item(), n)
+    loss = ratio(nll_per_window, tokens_per_window)
+    value = torch.tensor(loss.mean, dtype=torch.float64).exp().item()  # math.exp would raise where this is infinite
+    return Estimate(value, value * loss.standard_error, loss.n)
 
 
 # --- windows under a model ---------------------------------------------------------------------------------------
@@ -196,6 +206,36 @@ def strided_nll(
         sums.append(losses[span.first - span.start - 1 :].double().sum().item())
         counts.append(span.stop - span.first)
     return torch.tensor(sums, dtype=torch.float64), torch.tensor(counts)
+
+
+def strided_divergence(
+    reference: PreTrainedModel,
+    model: PreTrainedModel,
+    tokens: Int[Tensor, "n"],
+    window: int,
+    stride: int,
+    description: str = "divergence",
+) -> tuple[Float64[Tensor, "windows"], Float64[Tensor, "windows"], Int[Tensor, "windows"]]:
+    """Summed loss of ``model``, summed KL(reference || model) and number of the counted tokens of each span.
+
+    Loss and number are those of ``strided_nll``, to the bit. One window's logits of both models are in memory at once.
+
+    Raises:
+        InputError: the vocabularies differ in size.
+    """
+    losses, divergences, counts = [], [], []
+    for span in track(strided_spans(len(tokens), window, stride), description):
+        read = tokens[span.start : span.stop].to(model.device)
+        expected, logits = (_logits(m, read[None])[0] for m in (reference, model))
+        counted = slice(span.first - span.start - 1, -1)  # a place predicts the token after it
+        losses.append(next_token_nll(logits, read)[counted.start :].double().sum().item())
+        divergences.append(kl_divergence(expected[counted], logits[counted]).sum().item())
+        counts.append(span.stop - span.first)
+    return (
+        torch.tensor(losses, dtype=torch.float64),
+        torch.tensor(divergences, dtype=torch.float64),
+        torch.tensor(counts),
+    )
 
 
 # --- multiple choice ---------------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """Text for perplexity and calibration: where it comes from, as tokens, as windows, and whether two texts overlap.
 
-Knows files, standard input and the prose in the running Python's own standard library. Does not know models, nor how a
-name becomes a path: whoever resolves assets hands over a path. NumPy is imported where it is needed, because the
-options module reads this one while only help is asked for.
+Knows files, standard input, the prose in the running Python's own standard library, and the asset store for texts that
+are known by name. Does not know models. NumPy is imported where it is needed, because the options module reads this one
+while only help is asked for.
 """
 
 from __future__ import annotations
@@ -11,15 +11,16 @@ import ast
 import hashlib
 import inspect
 import json
+import os
 import platform
 import sys
 import sysconfig
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from icml25cli.core.errors import InputError
 
@@ -123,6 +124,34 @@ def _reads_as_prose(text: str) -> bool:
     return letters >= 0.8 * len(text) and len(text.split()) >= len(text) / 12
 
 
+def find_text(ref: str, part: Part) -> Text:
+    """The text that ``ref`` names: ``builtin``, a file or folder or ``-`` as ``read_text`` takes them, or an asset.
+
+    Args:
+        part: of the built-in text, where that is named.
+
+    Raises:
+        InputError: as ``read_text``; or nothing has that name, or the asset of that name is no text.
+        MissingError: the asset is not fetched; the hint says how to.
+    """
+    if ref == "builtin":
+        return builtin_text(part)
+    if ref == "-" or os.path.lexists(ref):
+        return read_text(ref)
+    from icml25cli.core import store
+
+    assets = store.catalogue()
+    texts = [name for name, asset in assets.items() if asset.kind == "text"]
+    if ref in texts:
+        return replace(read_text(store.path(ref)), name=ref, origin=f"asset {ref} {assets[ref].version}")
+    if ref in assets:
+        raise InputError(f"the asset {ref} is no text but {assets[ref].kind}", hint=f"texts: {', '.join(texts)}")
+    raise InputError(
+        f"no text is called {ref}: there is no such file, folder or asset",
+        hint=f"give a path, - for standard input, builtin, or one of {', '.join(texts)}",
+    )
+
+
 def read_text(ref: str | Path) -> Text:
     """Text of a file, of a directory's ``*.txt`` files in order of name, or of standard input (``-``).
 
@@ -169,21 +198,33 @@ def _decode(data: bytes, name: str) -> str:
 
 
 def _json_documents(path: Path) -> Iterator[str]:
-    for number, line in enumerate(_read(path).split("\n"), 1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise InputError(f"{path}, line {number} is not JSON: {error}") from error
+    for number, row in read_json_lines(path):
         document = row.get("text") if isinstance(row, dict) else None
         if not isinstance(document, str):
             raise InputError(
                 f"{path}, line {number} has no field 'text' that is a string", hint='each line is {"text": "..."}'
             )
-        if any("\ud800" <= c <= "\udfff" for c in document):
-            raise InputError(f"{path}, line {number} holds half a surrogate pair, which no UTF-8 text can")
         yield document
+
+
+def read_json_lines(path: Path) -> Iterator[tuple[int, Any]]:
+    """The value on each line of a JSONL file that is not blank, with the line's number, from 1.
+
+    Raises:
+        InputError: the file is missing, unreadable or not UTF-8, or a line is not JSON or no Unicode text.
+    """
+    for number, line in enumerate(_read(path).split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            value = json.loads(line)
+            # Only an escape can bring half a pair into a file that was decoded as UTF-8.
+            torn = "\\u" in line and any("\ud800" <= c <= "\udfff" for c in json.dumps(value, ensure_ascii=False))
+        except (ValueError, RecursionError) as error:
+            raise InputError(f"{path}, line {number} is not JSON: {error}") from error
+        if torn:
+            raise InputError(f"{path}, line {number} holds half a surrogate pair, which no UTF-8 text can")
+        yield number, value
 
 
 def token_stream(text: Text, tokenizer: PreTrainedTokenizerBase) -> Int64[ndarray, " n"]:
