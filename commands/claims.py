@@ -42,30 +42,33 @@ def claims(
     from importlib import import_module
     from importlib.metadata import version
 
-    from icml25cli.core.claims import all_hold, check, row
+    from icml25cli.core.claims import all_hold, check, figures, words
     from icml25cli.core.errors import CheckFailed, UsageError
+    from icml25cli.core.files import check_file, write_json
     from icml25cli.core.progress import track
-    from icml25cli.core.runs import check_output, write_json
 
     chosen = commands or RUNNING
+    targets = {name: output / f"{name}.json" for name in chosen} if output else {}
     for name in chosen:
         if name not in RUNNING:
             raise UsageError(f"no claims for '{name}'", hint=f"papers that run today: {', '.join(RUNNING)}")
+    for target in targets.values():
+        check_file(target, force=force)
     report = Report("claims", params={"size": size.value, "commands": chosen})
+    report.tables["claims"] = []
     outcomes = []
     for name in chosen:
-        target = output / f"{name}.json" if output else None
-        if target:
-            check_output(target, force=force)
         listed = import_module(f"icml25cli.papers.{name.replace('-', '_')}.claims").CLAIMS
-        done = [check(claim, size.value) for claim in track(listed, f"claims of {name}")]
-        rows = [{"command": name, **row(outcome)} for outcome in done]
-        if target:
-            target.parent.mkdir(parents=True, exist_ok=True)
+        claims = [claim for claim in listed if size.value in claim.sizes]
+        done = [check(claim, size.value) for claim in track(claims, f"claims of {name}")]
+        if name in targets:
             made = {"version": version("icml25"), "date": date.today().isoformat(), "machine": platform.platform()}
-            write_json(target, {**made, "size": size.value, "claims": rows})
-            report.artefacts.append(str(target))
-        report.rows += rows
+            rows = [{**words(outcome.claim), **figures(outcome), "reason": outcome.reason} for outcome in done]
+            write_json(targets[name], {**made, "size": size.value, "claims": rows}, force=force)
+            report.artefacts.append(str(targets[name]))
+        report.rows += [{"command": name, **figures(outcome)} for outcome in done]
+        report.tables["claims"] += [words(claim) for claim in claims]
+        report.notes += [f"{outcome.claim.name}: {outcome.reason}" for outcome in done if outcome.reason]
         outcomes += done
     report.metrics = {
         "claims": len(outcomes),

@@ -11,6 +11,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import stdtrit
+
 from icml25cli.core.errors import MissingError
 
 Size = Literal["quick", "full"]
@@ -30,9 +34,18 @@ class Interval:
         return cls(value, value, value)
 
     @classmethod
-    def normal(cls, mean: float, standard_error: float) -> Interval:
-        """Mean plus and minus 1.96 standard errors."""
-        return cls(mean, mean - 1.96 * standard_error, mean + 1.96 * standard_error)
+    def of_mean(cls, values: ArrayLike) -> Interval:
+        """Mean of two or more independent values, with Student's interval."""
+        x = np.asarray(values, np.float64)
+        if x.ndim != 1 or len(x) < 2:
+            raise ValueError(f"values of shape {x.shape} have no interval")
+        mean, width = x.mean(), stdtrit(len(x) - 1, 0.975) * x.std(ddof=1) / len(x) ** 0.5
+        return cls(float(mean), float(mean - width), float(mean + width))
+
+    def map(self, function: Callable[[float], float]) -> Interval:
+        """The interval of a monotone function of the statistic."""
+        low, high = sorted((function(self.low), function(self.high)))
+        return Interval(function(self.value), low, high)
 
 
 @dataclass(frozen=True)
@@ -67,7 +80,8 @@ class Claim:
     """One claim of a paper.
 
     ``measure`` and ``control`` take the size of the run and return the same quantity, the second with the method's
-    core step removed. Either may raise ``MissingError``: the claim is then not testable here, for that reason.
+    core step removed. Either may raise ``MissingError``: the claim is then not testable here, for that reason. At other
+    sizes than ``sizes`` it is not checked at all.
     """
 
     name: str
@@ -78,11 +92,12 @@ class Claim:
     predicts: Prediction
     measure: Callable[[Size], Interval]
     control: Callable[[Size], Interval]
+    sizes: tuple[Size, ...] = ("quick", "full")
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a claim at one size."""
+    """What became of a claim at one size. Of claims that share a run, the first bears its seconds."""
 
     claim: Claim
     size: Size
@@ -107,14 +122,12 @@ def check(claim: Claim, size: Size) -> Outcome:
     return Outcome(claim, size, verdict, measured, control, fails, None, time.monotonic() - started)
 
 
-def row(outcome: Outcome) -> dict[str, object]:
-    """``outcome`` as a report row."""
+def figures(outcome: Outcome) -> dict[str, object]:
+    """What was measured, as a report row."""
     measured, control = outcome.measured, outcome.control
     return {
         "claim": outcome.claim.name,
         "verdict": outcome.verdict,
-        "quantity": outcome.claim.quantity,
-        "published": outcome.claim.published,
         "predicted": str(outcome.claim.predicts),
         "measured": measured and measured.value,
         "low": measured and measured.low,
@@ -122,9 +135,17 @@ def row(outcome: Outcome) -> dict[str, object]:
         "control": control and control.value,
         "control_fails": outcome.control_fails if control else None,
         "seconds": round(outcome.seconds, 2),
-        "says": outcome.claim.says,
-        "source": outcome.claim.source,
-        "reason": outcome.reason,
+    }
+
+
+def words(claim: Claim) -> dict[str, object]:
+    """What it is about, as a report row."""
+    return {
+        "claim": claim.name,
+        "says": claim.says,
+        "quantity": claim.quantity,
+        "published": claim.published,
+        "source": claim.source,
     }
 
 
