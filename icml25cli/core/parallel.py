@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, TypeVar
@@ -32,7 +33,7 @@ def set_threads(threads: int | None) -> None:
     import torch
 
     torch.set_num_threads(threads or usable_cpus())
-    numba.set_num_threads(min(threads or usable_cpus(), numba.config.NUMBA_NUM_THREADS))
+    _limit_numba(numba, threads or usable_cpus())
 
 
 def parallel_map(
@@ -63,25 +64,24 @@ def parallel_map(
             return [function(item) for item in track(items, description)]
 
     from joblib import Parallel, delayed, parallel_config
-    from joblib.externals.loky import get_reusable_executor
     from joblib.externals.loky.process_executor import BrokenProcessPool
 
     results = []
+    with parallel_config("loky", inner_max_num_threads=threads):
+        calls = (delayed(partial(_in_worker, function))(item) for item in items)
+        done: Any = Parallel(n_jobs=jobs, return_as="generator")(calls)
     try:
-        with parallel_config("loky", inner_max_num_threads=threads):
-            calls = (delayed(partial(_in_worker, function))(item) for item in items)
-            done: Any = Parallel(n_jobs=jobs, return_as="generator")(calls)
-            for result, warnings in track(done, description, total=len(items)):
-                results.append(result)
-                for text in warnings:
-                    warn(text)
+        for result, texts in track(done, description, total=len(items)):
+            results.append(result)
+            for text in texts:
+                warn(text)
     except BrokenProcessPool as error:
         raise MissingError(
             f"a worker process was killed while working on {description}", hint="memory may be short: use fewer --jobs"
         ) from error
-    except BaseException:
-        get_reusable_executor().shutdown(wait=False, kill_workers=True)
-        raise
+    finally:
+        with warnings.catch_warnings(action="ignore"):  # it laments work cut short, which is what we want of it
+            done.close()
     return results
 
 
@@ -100,5 +100,9 @@ def _thread_limit(threads: int) -> Iterator[None]:
             torch.set_num_threads(threads)
         if numba := sys.modules.get("numba"):
             stack.callback(numba.set_num_threads, numba.get_num_threads())
-            numba.set_num_threads(min(threads, numba.config.NUMBA_NUM_THREADS))
+            _limit_numba(numba, threads)
         yield
+
+
+def _limit_numba(numba: Any, threads: int) -> None:
+    numba.set_num_threads(min(threads, numba.config.NUMBA_NUM_THREADS))  # which it cannot exceed once started

@@ -1,7 +1,9 @@
 """A parallel map gives what a loop gives, in order, and ends when the loop would."""
 
+import contextlib
 import os
 import signal
+import warnings
 
 import numba
 import numpy as np
@@ -25,8 +27,7 @@ def test_one_job_stays_in_this_process_and_two_leave_it():
     assert os.getpid() not in parallel_map(lambda _: os.getpid(), range(4), jobs=2)
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
-@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(("jobs", "threads"), [(1, 1), (1, 2), (2, 2)])
 def test_a_worker_has_the_threads_it_was_given(jobs, threads):
     def count(_):
         return torch.get_num_threads(), numba.get_num_threads()
@@ -84,6 +85,28 @@ def test_usable_cpus_follow_the_affinity_mask(start):
     script = "import os; from icml25cli.core.parallel import usable_cpus"
     assert start(f"{script}; os.sched_setaffinity(0, [{one}]); print(usable_cpus())").stdout.read() == "1\n"
     assert 1 <= usable_cpus() <= len(os.sched_getaffinity(0))
+
+
+def test_ctrl_c_is_the_parents_business():
+    assert parallel_map(lambda _: os.kill(os.getpid(), signal.SIGINT), range(4), jobs=2) == [None] * 4
+
+
+def test_an_exception_between_two_results_ends_the_workers(tmp_path):
+    pipe = str(tmp_path / "pipe")
+    os.mkfifo(pipe)
+
+    def work(x):
+        if x == 1:
+            with open(pipe, "w") as file:
+                file.write(str(os.getpid()))
+            signal.pause()
+        with open(pipe) as file:
+            warn(file.read())
+
+    with pytest.raises(UserWarning) as caught, warnings.catch_warnings(action="error"):
+        parallel_map(work, range(2), jobs=2)
+    with contextlib.suppress(psutil.NoSuchProcess):
+        psutil.Process(int(str(caught.value))).wait(timeout=60)
 
 
 INTERRUPTED = """
