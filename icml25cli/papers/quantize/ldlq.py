@@ -12,7 +12,6 @@ from jaxtyping import Float
 from torch import Tensor
 
 BLOCK = 8
-GROUP = 128  # columns whose feedback from finished groups is one matrix product
 
 
 def ldlq(
@@ -29,16 +28,21 @@ def ldlq(
         lower: L of the block LDL with 8 x 8 blocks.
         quantize: takes the index of a block column and its target, contiguous, and returns the quantised values.
     """
-    n = weight.shape[1]
-    error = weight.clone()  # columns still to come hold W, finished ones W - W'
+    work = weight.clone()  # targets of columns to come, W - W' of finished ones
     values = torch.empty_like(weight)
-    for stop in range(n, 0, -GROUP):
-        start = max(0, stop - GROUP)
-        target = torch.addmm(error[:, start:stop], error[:, stop:], lower[stop:, start:stop])
-        for first in range(stop - BLOCK, start - 1, -BLOCK):
-            block = slice(first, first + BLOCK)
-            inner = target[:, first - start : first - start + BLOCK]
-            inner = torch.addmm(inner, error[:, block.stop : stop], lower[block.stop : stop, block])
-            values[:, block] = quantize(first // BLOCK, inner.contiguous())
-            error[:, block] -= values[:, block]
+
+    def solve(start: int, stop: int) -> None:
+        """Quantise these columns, whose targets hold the feedback of all columns after them."""
+        if stop - start == BLOCK:
+            columns = slice(start, stop)
+            values[:, columns] = quantize(start // BLOCK, work[:, columns].contiguous())
+            torch.sub(weight[:, columns], values[:, columns], out=work[:, columns])
+            return
+        # The right half, its feedback on the left half, the left half: m n^2 flops, most of them in large products.
+        middle = start + (stop - start) // (2 * BLOCK) * BLOCK
+        solve(middle, stop)
+        work[:, start:middle].addmm_(work[:, middle:stop], lower[middle:stop, start:middle])
+        solve(start, middle)
+
+    solve(0, weight.shape[1])
     return values

@@ -23,7 +23,7 @@ def problem(m, n, seed):
 
 
 def block_by_block(weight, lower):
-    """The definition, one block at a time with all finished ones: no groups."""
+    """The definition, one block at a time with all finished ones."""
     n = weight.shape[1]
     values = torch.zeros_like(weight)
     for first in range(n - 8, -1, -8):
@@ -33,9 +33,9 @@ def block_by_block(weight, lower):
     return values
 
 
-@pytest.mark.parametrize("n", [8, 64, 128, 136, 400])  # one block; less than, exactly, more than a group; ragged
+@pytest.mark.parametrize("n", [8, 64, 128, 136, 400])  # one block, powers of two, and halves of unequal size
 @pytest.mark.parametrize("seed", [0, 1])
-def test_lazy_groups_give_the_codes_of_the_definition(n, seed):
+def test_halving_gives_the_codes_of_the_definition(n, seed):
     # In float64 sums of either order agree far beyond the spacing of decision boundaries, so codes must be equal.
     weight, hessian = (x.double() for x in problem(24, n, seed))
     factor = block_ldl(hessian, 8)
