@@ -92,6 +92,7 @@ class Claim:
     predicts: Prediction
     measure: Callable[[Size], Interval]
     control: Callable[[Size], Interval]
+    without: str  # what the control lacks, and has instead
     sizes: tuple[Size, ...] = ("quick", "full")
 
 
@@ -146,6 +147,7 @@ def words(claim: Claim) -> dict[str, object]:
         "quantity": claim.quantity,
         "published": claim.published,
         "source": claim.source,
+        "control_without": claim.without,
     }
 
 

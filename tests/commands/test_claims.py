@@ -18,8 +18,12 @@ def claim(name, measured, sizes=("quick", "full")):
             raise MissingError("the asset 'a' is not fetched")
         return Interval.exact(measured)
 
+    return made(name, measure, sizes)
+
+
+def made(name, measure, sizes=("quick", "full")):
     return Claim(
-        name, "says", "section 1", "0.5", "a ratio", at_most(1), measure, lambda size: Interval.exact(2), sizes=sizes
+        name, "says", "section 1", "0.5", "a ratio", at_most(1), measure, lambda size: Interval.exact(2), "E8", sizes
     )
 
 
@@ -87,7 +91,7 @@ def test_an_existing_file_is_refused_before_anything_is_measured_and_replaced_on
         measured.append(size)
         return Interval.exact(0)
 
-    claims = [Claim("one", "says", "section 1", "0", "a ratio", at_most(1), measure, lambda size: Interval.exact(2))]
+    claims = [made("one", measure)]
     code, out, err = run(claims, "-o", tmp_path)
     assert (code, out, measured) == (74, "", [])
     assert "quantize.json exists" in err

@@ -12,7 +12,7 @@ from icml25cli.core.errors import InputError, MissingError
 
 
 def claim(measure, control):
-    return Claim("name", "says", "source", "published", "quantity", at_most(1), measure, control)
+    return Claim("name", "says", "source", "published", "quantity", at_most(1), measure, control, "the method")
 
 
 def between(low, high):
