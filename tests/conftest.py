@@ -70,3 +70,12 @@ def icml25(program: str, environment: dict[str, str], tmp_path: Path) -> Callabl
         return Done(done.returncode, done.stdout, done.stderr)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def fetched_cache() -> Path:
+    """A cache that the check filled with fetched assets, or where a developer keeps theirs."""
+    named = os.environ.get("ICML25_FETCHED_CACHE")
+    if not named or not (Path(named) / "assets").is_dir():
+        pytest.skip("ICML25_FETCHED_CACHE names no cache with fetched assets")
+    return Path(named)

@@ -164,14 +164,23 @@ def _table(name: str | None, rows: Sequence[Row]) -> Table:
 
     from icml25cli.core.console import plain
 
-    keys = list(dict.fromkeys(key for row in rows for key in row))
+    named = list(dict.fromkeys(key for row in rows for key in row))
+    keys = [key for key in named if not (key.endswith("_se") and key.removesuffix("_se") in named)]
     table = Table(title=plain(name, style="italic") if name else None, title_justify="left", box=SIMPLE_HEAD)
     for key in keys:
         numeric = any(isinstance(row.get(key), (int, float)) and not isinstance(row.get(key), bool) for row in rows)
         table.add_column(plain(key.replace("_", " ")), justify="right" if numeric else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(plain(_cell(row.get(key))) for key in keys))
+        table.add_row(*(plain(_with_error(row, key)) for key in keys))
     return table
+
+
+def _with_error(row: Row, key: str) -> str:
+    """A figure with its standard error, which then needs no column of its own, to two digits."""
+    error = row.get(f"{key}_se")
+    if not isinstance(error, float) or not math.isfinite(error) or not error:
+        return _cell(row.get(key))
+    return f"{_cell(row.get(key))} ± {error:.2g}"
 
 
 def _cell(value: Any) -> str:

@@ -80,3 +80,10 @@ def test_a_string_from_outside_is_neither_markup_nor_control(capsys, name):
     out = capsys.readouterr().out
     assert "\x1b" not in out
     assert out.count(name.replace("\x1b", "").replace("\n", " ")) == 3
+
+
+def test_a_standard_error_stands_beside_its_figure(capsys):
+    show(Report("quantize", rows=[{"method": "rtn", "perplexity": 88.64, "perplexity_se": 3.996}]))
+    out = capsys.readouterr().out
+    assert "88.64 ± 4" in out
+    assert "perplexity se" not in out

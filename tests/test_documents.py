@@ -1,0 +1,102 @@
+"""README's commands run, manual pages are what the program says, and the wheel holds one package."""
+
+import importlib.util
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from icml25cli.catalog import COMMANDS
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+SET_UP = ("make quickstart", "make test", "git clone", "pipx install", "man ")  # the check itself, or another machine
+
+
+def shell_lines() -> list[str]:
+    """Every command of README's console blocks."""
+    blocks = re.findall(r"```console\n(.*?)```", README, flags=re.DOTALL)
+    return [line[2:] for block in blocks for line in block.splitlines() if line.startswith("$ ")]
+
+
+def commands(*, assets: bool) -> list[str]:
+    lines = [line for line in shell_lines() if not line.startswith(SET_UP)]
+    return [line for line in lines if any(name in line for name in ("smollm2", "sotu", "assets fetch")) == assets]
+
+
+def run_in_order(lines: list[str], environment: dict[str, str], directory: Path, program: str) -> None:
+    bin_path = f"{Path(program).parent}:{environment['PATH']}"
+    for line in lines:
+        done = subprocess.run(
+            ["bash", "-o", "pipefail", "-c", line],
+            env=environment | {"PATH": bin_path},
+            cwd=directory,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+
+
+def test_readme_has_commands_and_they_are_ours():
+    assert len(shell_lines()) >= 8
+    assert all(shlex.split(line) for line in shell_lines())
+
+
+def test_every_readme_command_runs(environment, tmp_path, program):
+    run_in_order(commands(assets=False), environment, tmp_path, program)
+
+
+@pytest.mark.assets
+def test_every_readme_command_on_assets_runs(environment, tmp_path, program, fetched_cache):
+    run_in_order(commands(assets=True), environment | {"ICML25_CACHE_DIR": str(fetched_cache)}, tmp_path, program)
+
+
+def test_readme_lists_exactly_the_commands_that_run():
+    listed = set(re.findall(r"^\| `icml25 ([a-z0-9-]+)", README, flags=re.MULTILINE))
+    assert listed == {name for name, command in COMMANDS.items() if command.module}
+
+
+def test_manual_pages_are_what_the_program_says():
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "man" / "generate.py")
+    assert spec and spec.loader
+    generate = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(generate)
+    pages = generate.pages()
+    there = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "man").glob("*.1")}
+    assert there == pages, "run `make man`"
+
+
+@pytest.mark.skipif(not shutil.which("man"), reason="needs man")
+@pytest.mark.parametrize("page", sorted((ROOT / "man").glob("*.1")), ids=lambda page: page.name)
+def test_a_manual_page_renders_without_a_warning(page):
+    done = subprocess.run(
+        ["man", "--warnings", "-l", str(page)],
+        env={"LC_ALL": "C.UTF-8", "MANROFFSEQ": "", "MANWIDTH": "80", "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "EXAMPLES" in done.stdout
+
+
+def test_every_manual_page_has_examples_that_name_its_command():
+    for name, command in COMMANDS.items():
+        if command.module:
+            text = (ROOT / "man" / f"icml25-{name}.1").read_text(encoding="utf-8")
+            assert f"icml25 {name}".replace("-", "\\-") in text.partition(".SH EXAMPLES")[2]
+
+
+def test_the_wheel_holds_one_package_with_its_data(tmp_path):
+    subprocess.run([sys.executable, "-m", "pip", "wheel", "--no-deps", "-q", "-w", tmp_path, ROOT], check=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    tops = {name.split("/")[0] for name in names}
+    assert {top for top in tops if not top.endswith((".dist-info", ".data"))} == {"icml25cli"}
+    assert {"icml25cli/commands/quantize.py", "icml25cli/assets/tiny/model.safetensors"} <= set(names)
+    assert any(name.endswith("share/man/man1/icml25-quantize.1") for name in names)
+    assert not any("recipes" in name for name in names)
