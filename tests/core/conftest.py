@@ -86,6 +86,7 @@ def open_folder() -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as name:
         os.chmod(name, 0o755)
         yield Path(name)
+        os.chmod(name, 0o755)  # a test may have closed it
 
 
 @pytest.fixture

@@ -282,6 +282,7 @@ def test_a_full_disk_keeps_what_is_finished(small_disk):
 
 
 def test_a_run_where_the_user_may_not_write(open_folder, as_user):
+    os.chmod(open_folder, 0o555)
     met = as_user(lambda: Run.open(open_folder / "run", {}))
     assert met["error"] == "OutputError"
     assert f"{open_folder}/run cannot be written: permission denied" in met["message"]
@@ -381,6 +382,7 @@ def test_a_mount_point_is_refused_before_the_work(small_disk):
 
 def test_an_output_where_the_user_may_not_write(open_folder, as_user):
     (open_folder / "out").mkdir()
+    os.chmod(open_folder, 0o555)
     for out in (open_folder / "out", open_folder / "new"):
         met = as_user(lambda out=out: check_output(out))
         assert met["error"] == "OutputError"
