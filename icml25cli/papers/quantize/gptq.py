@@ -23,11 +23,13 @@ def inverse_factor(hessian: Float[Tensor, "n n"], damping: float = DAMPING) -> F
         None where that returns None, or where rounding left the inverse indefinite.
     """
     factor = damped_cholesky(hessian, damping)
+    del hessian  # where the caller keeps it not either, two tensors of this size are held at a time, not three
     if factor is None:
         return None
-    inverse = torch.cholesky_inverse(factor.matrix)
+    damping, inverse = factor.damping, torch.cholesky_inverse(factor.matrix)
+    del factor
     upper, info = torch.linalg.cholesky_ex(inverse, upper=True)
-    return None if info else Factor(upper.div_(upper.diagonal()[:, None].clone()), factor.damping)
+    return None if info else Factor(upper.div_(upper.diagonal()[:, None].clone()), damping)
 
 
 def gptq(weight: Float[Tensor, "m n"], feedback: Float[Tensor, "n n"], bits: int, group_size: int | None) -> ScalarCode:

@@ -28,21 +28,31 @@ def ldlq(
         lower: L of the block LDL with 8 x 8 blocks.
         quantize: takes the index of a block column and its target, contiguous, and returns the quantised values.
     """
-    work = weight.clone()  # targets of columns to come, W - W' of finished ones
     values = torch.empty_like(weight)
-
-    def solve(start: int, stop: int) -> None:
-        """Quantise these columns, whose targets hold the feedback of all columns after them."""
-        if stop - start == BLOCK:
-            columns = slice(start, stop)
-            values[:, columns] = quantize(start // BLOCK, work[:, columns].contiguous())
-            torch.sub(weight[:, columns], values[:, columns], out=work[:, columns])
-            return
-        # The right half, its feedback on the left half, the left half: m n^2 flops, most of them in large products.
-        middle = start + (stop - start) // (2 * BLOCK) * BLOCK
-        solve(middle, stop)
-        work[:, start:middle].addmm_(work[:, middle:stop], lower[middle:stop, start:middle])
-        solve(start, middle)
-
-    solve(0, weight.shape[1])
+    _solve(weight, weight.clone(), values, lower, 0, quantize)
     return values
+
+
+def _solve(
+    weight: Float[Tensor, "m k"],
+    work: Float[Tensor, "m k"],
+    values: Float[Tensor, "m k"],
+    lower: Float[Tensor, "k k"],
+    first: int,
+    quantize: Callable[[int, Tensor], Tensor],
+) -> None:
+    """Quantise the columns from block ``first`` on into ``values``.
+
+    ``work`` holds targets that carry the feedback of all columns after these, and is left holding W - W'.
+    """
+    k = weight.shape[1]
+    if k == BLOCK:
+        values.copy_(quantize(first, work.contiguous()))
+        torch.sub(weight, values, out=work)
+        return
+    # The right half, its feedback on the left half, the left half: m n^2 flops, most of them in large products.
+    half = k // (2 * BLOCK) * BLOCK
+    left, right = slice(0, half), slice(half, k)
+    _solve(weight[:, right], work[:, right], values[:, right], lower[right, right], first + half // BLOCK, quantize)
+    work[:, left].addmm_(work[:, right], lower[right, left])
+    _solve(weight[:, left], work[:, left], values[:, left], lower[left, left], first, quantize)

@@ -18,7 +18,7 @@ from icml25cli.core.errors import InputError
 from icml25cli.papers.quantize import scalar
 from icml25cli.papers.quantize.gptq import gptq as gptq_codes
 from icml25cli.papers.quantize.gptq import inverse_factor
-from icml25cli.papers.quantize.hessian import DAMPING, Factor, block_ldl, is_finite
+from icml25cli.papers.quantize.hessian import DAMPING, block_ldl, is_finite
 from icml25cli.papers.quantize.ldlq import BLOCK, ldlq
 from icml25cli.papers.quantize.packing import pack, stored_bits, unpack
 from icml25cli.papers.quantize.rotation import Rotation
@@ -74,9 +74,10 @@ class QuantizedMatrix:
     fallback: str | None
 
 
-# A method gets the rotated weight and, where it is calibrated, a function that makes a rotated Hessian it may overwrite
-# (so that none outlives its use) or returns None, and the damping to begin with.
-Quantize = Callable[[Float[Tensor, "m n"], Callable[[], Tensor | None], float], Coded]
+# Makes a rotated Hessian, which its caller may overwrite and drop so that none outlives its use; None without tokens.
+Hessian = Callable[[], Float[Tensor, "n n"]] | None
+# Takes the rotated weight, which it must not change, its Hessian, and the damping to begin with.
+Quantize = Callable[[Float[Tensor, "m n"], Hessian, float], Coded]
 
 
 @dataclass(frozen=True)
@@ -152,13 +153,8 @@ def quantize_matrix(
         if not is_finite(hessian):
             raise InputError(f"the Hessian of {name} holds a value that is not finite")
 
-    def rotated_hessian() -> Tensor | None:
-        if hessian is None or not hessian.diagonal().any():
-            return None
-        turned = rotation.conjugate(hessian)
-        return turned.clone() if turned is hessian else turned
-
-    coded = method.quantize(rotation.forward(weight), rotated_hessian, damping)
+    turned = None if hessian is None or not hessian.diagonal().any() else partial(_rotated, hessian, rotation)
+    coded = method.quantize(rotation.forward(weight), turned, damping)
     restored = rotation.inverse(coded.values)
     error = weight - restored
     loss = None if hessian is None else _ratio(quadratic(error, hessian), quadratic(weight, hessian))
@@ -168,7 +164,7 @@ def quantize_matrix(
         meta={"method": method.spec(), "rotation": rotation.spec()},
         bits=coded.bits,
         relative_proxy_loss=loss,
-        relative_mse=_ratio(_square(error), _square(weight)),
+        relative_mse=_ratio(_energy(error), _energy(weight)),
         overloads=coded.overloads,
         beta_histogram=coded.beta_histogram,
         damping=coded.damping,
@@ -200,6 +196,11 @@ def dequantize(stored: dict[str, Tensor], meta: dict[str, Any]) -> Float[Tensor,
     return rotation.inverse(_scaled(torch.from_numpy(values), torch.from_numpy(scale), rotation.n))
 
 
+def _rotated(hessian: Float[Tensor, "n n"], rotation: Rotation) -> Float[Tensor, "n n"]:
+    turned = rotation.conjugate(hessian)
+    return turned.clone() if turned is hessian else turned
+
+
 def quadratic(rows: Float[Tensor, "m n"], hessian: Float[Tensor, "n n"]) -> float:
     """tr(X H X^T) for a symmetric H, from its lower half: m n^2 flops, summed in float64."""
     total = 0.0
@@ -211,9 +212,7 @@ def quadratic(rows: Float[Tensor, "m n"], hessian: Float[Tensor, "n n"]) -> floa
     return total
 
 
-def _nestquant(
-    code: LatticeCode, feedback: bool, weight: Tensor, hessian: Callable[[], Tensor | None], damping: float
-) -> Coded:
+def _nestquant(code: LatticeCode, feedback: bool, weight: Tensor, hessian: Hessian, damping: float) -> Coded:
     m, n = weight.shape
     blocks = -(-n // BLOCK)
     rms = (torch.linalg.vector_norm(weight, dim=1, dtype=torch.float64) / n**0.5).float()
@@ -234,7 +233,8 @@ def _nestquant(
 
     factor, fallback = None, None
     if feedback:
-        factor, fallback = _factor(hessian, lambda h: block_ldl(_pad(h, blocks * BLOCK), BLOCK, damping))
+        factor = hessian and block_ldl(_pad(hessian(), blocks * BLOCK), BLOCK, damping)
+        fallback = None if factor else NOT_DEFINITE if hessian else NO_TOKENS
     if factor:
         values = ldlq(normal, factor.matrix, quantize)
     else:
@@ -262,40 +262,29 @@ def _nestquant(
     )
 
 
-def _gptq(
-    bits: int, group_size: int | None, weight: Tensor, hessian: Callable[[], Tensor | None], damping: float
-) -> Coded:
-    factor, fallback = _factor(hessian, lambda h: inverse_factor(h, damping))
-    if factor is None:
-        return replace(_rtn(bits, group_size, weight, hessian, damping), fallback=fallback)
+def _gptq(bits: int, group_size: int | None, weight: Tensor, hessian: Hessian, damping: float) -> Coded:
+    factor = hessian and inverse_factor(hessian(), damping)
+    if not factor:
+        return replace(
+            _rtn(bits, group_size, weight, hessian, damping), fallback=NOT_DEFINITE if hessian else NO_TOKENS
+        )
     done = gptq_codes(weight, factor.matrix, bits, group_size)
     return Coded(done.values, _grid_bits(done, bits), damping=factor.damping)
 
 
-def _rtn(bits: int, group_size: int | None, weight: Tensor, _hessian: object, _damping: float) -> Coded:
+def _rtn(bits: int, group_size: int | None, weight: Tensor, _hessian: Hessian, _damping: float) -> Coded:
     done = scalar.rtn(weight, bits, group_size)
     return Coded(done.values, _grid_bits(done, bits))
 
 
-def _absmax(bits: int, weight: Tensor, _hessian: object, _damping: float) -> Coded:
+def _absmax(bits: int, weight: Tensor, _hessian: Hessian, _damping: float) -> Coded:
     done = scalar.absmax(weight, bits)
     return Coded(done.values, _grid_bits(done, bits))
 
 
-def _nf4(weight: Tensor, _hessian: object, _damping: float) -> Coded:
+def _nf4(weight: Tensor, _hessian: Hessian, _damping: float) -> Coded:
     done = scalar.nf4(weight)
     return Coded(done.values, _grid_bits(done, 4) | {"codebook": 32 * len(scalar.nf4_levels())})
-
-
-def _factor(
-    hessian: Callable[[], Tensor | None], factorise: Callable[[Tensor], Factor | None]
-) -> tuple[Factor | None, str | None]:
-    """A factor of the Hessian, or why there is none."""
-    turned = hessian()
-    if turned is None:
-        return None, NO_TOKENS
-    factor = factorise(turned)
-    return factor, None if factor else NOT_DEFINITE
 
 
 def _grid_bits(done: scalar.ScalarCode, bits: int) -> dict[str, int]:
@@ -336,8 +325,9 @@ def _pad(hessian: Float[Tensor, "n n"], width: int) -> Float[Tensor, "width widt
     return padded
 
 
-def _square(x: Tensor) -> float:
-    return float(x.square().sum(dtype=torch.float64))
+def _energy(x: Float[Tensor, "m n"]) -> float:
+    """Sum of squares, in float32 along a row and in float64 over rows; no second matrix."""
+    return float(torch.linalg.vector_norm(x, dim=1).double().square().sum())
 
 
 def _ratio(part: float, whole: float) -> float:
