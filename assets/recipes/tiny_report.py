@@ -197,8 +197,7 @@ Characters: {characters}. The tokenizer saw training text only.
 
 {last["step"]} steps of {tokens["per_step"]} tokens, {last["step"] * tokens["per_step"] / tokens["stream"]:.1f} passes
 over {tokens["stream"]:,}, in windows of 256, 512 and 1024. AdamW (0.9, 0.95), peak rate {settings["rate"]:g},
-rounds of {" and ".join(map(str, settings["steps"]))} steps, each with {settings["warmup"]} of warm-up and a cosine to
-2 %, weight decay {settings["decay"]:g}, gradients clipped at 1,
+{settings["warmup"]} steps of warm-up, cosine to 2 %, weight decay {settings["decay"]:g}, gradients clipped at 1,
 bfloat16 autocast, seed {settings["seed"]}. {log["seconds"]:.0f} seconds on {settings["threads"]} threads of a shared
 machine, torch {log["torch"]}, Python {log["python"]}.
 

@@ -1,11 +1,10 @@
 """Train `tiny`, the built-in language model: a small Llama on prose of the standard library and presidential addresses.
 
-    python assets/recipes/train_tiny.py --work DIR [--sotu DIR] [--steps N ...]
+    python assets/recipes/train_tiny.py --work DIR [--sotu DIR] [--steps N]
 
 Writes the model to assets/tiny when the last step is done. Interrupted, the same command goes on from the last
 checkpoint in --work and ends with the same bytes (same machine and thread count): every random choice of a step is
-derived from the seed and the step's number, so weights and optimiser are the whole state. With several --steps the
-rate goes through as many rounds of warm-up and cosine, and a finished run can be given one more.
+derived from the seed and the step's number, so weights and optimiser are the whole state.
 """
 
 import argparse
@@ -84,7 +83,6 @@ def new_model(seed: int) -> LlamaForCausalLM:
         bos_token_id=0,
         eos_token_id=0,
         pad_token_id=0,
-        use_cache=False,
     )
     torch.manual_seed(seed)
     model = LlamaForCausalLM(config)
@@ -105,20 +103,16 @@ def batch(stream: np.ndarray, step: int, seed: int) -> torch.Tensor:
     return blocks.reshape(-1, LENGTHS[step % len(LENGTHS)])
 
 
-def rate_at(step: int, rounds: list[int], warmup: int) -> float:
-    """Share of the peak rate: in each round linear warm-up, then a cosine down to 2 %."""
-    for length in rounds:
-        if step < length:
-            cosine = 0.5 * (1 + math.cos(math.pi * max(0.0, (step - warmup) / (length - warmup))))
-            return min((step + 1) / warmup, 0.02 + 0.98 * cosine)
-        step -= length
-    raise ValueError("the step lies after the last round")
+def rate_at(step: int, steps: int, warmup: int) -> float:
+    """Share of the peak rate: linear warm-up, then a cosine down to 2 %."""
+    cosine = 0.5 * (1 + math.cos(math.pi * max(0.0, (step - warmup) / (steps - warmup))))
+    return min((step + 1) / warmup, 0.02 + 0.98 * cosine)
 
 
 def loss_of(model: LlamaForCausalLM, tokens: torch.Tensor) -> torch.Tensor:
     """Mean negative log-likelihood of every token but a window's first, in nats."""
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        logits = model(input_ids=tokens).logits
+        logits = model(input_ids=tokens, use_cache=False).logits
     return torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1).float(), tokens[:, 1:].flatten())
 
 
@@ -134,9 +128,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", type=Path, required=True, help="folder for checkpoints and the log")
     parser.add_argument("--sotu", type=Path, help="folder with YEAR_*.txt [default: the asset sotu]")
-    parser.add_argument("--steps", type=int, nargs="+", default=[2000], help="length of each round")
-    parser.add_argument("--rate", type=float, default=3e-3, help="learning rate at each round's peak")
-    parser.add_argument("--warmup", type=int, default=100, help="steps of each round")
+    parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--rate", type=float, default=3e-3, help="peak learning rate")
+    parser.add_argument("--warmup", type=int, default=100, help="steps")
     parser.add_argument("--decay", type=float, default=0.1, help="weight decay of matrices")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=2)
@@ -184,17 +178,16 @@ def main() -> None:
     first, best = 0, math.inf
     if checkpoint.exists():
         state = torch.load(checkpoint, weights_only=True)
-        old = state["log"]["settings"]
-        if {**settings, "steps": settings["steps"][: len(old["steps"])]} != old:
-            raise SystemExit(f"{checkpoint} was made with other settings: {old}")
+        if state["log"]["settings"] != settings:
+            raise SystemExit(f"{checkpoint} was made with other settings: {state['log']['settings']}")
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
-        log, first, best = state["log"] | {"settings": settings}, state["step"], state["best"]
+        log, first, best = state["log"], state["step"], state["best"]
 
     model.train()
     started = time.monotonic() - log["seconds"]
     running = []
-    for step in range(first, sum(args.steps)):
+    for step in range(first, args.steps):
         rate = args.rate * rate_at(step, args.steps, args.warmup)
         for group in optimizer.param_groups:
             group["lr"] = rate
@@ -205,7 +198,7 @@ def main() -> None:
         optimizer.zero_grad()
         running.append(loss.item())
         done = step + 1
-        if done % EVAL_EVERY == 0 or done == sum(args.steps):
+        if done % EVAL_EVERY == 0 or done == args.steps:
             losses = {name: held_out_loss(model, windows) for name, windows in watched.items()}
             log["seconds"] = time.monotonic() - started
             log["steps"].append({"step": done, "training": float(np.mean(running)), **losses, "rate": rate})
@@ -214,16 +207,16 @@ def main() -> None:
             if sum(losses.values()) < best:
                 best = sum(losses.values())
                 write_state(best_file, model.state_dict())
-        if done % CHECKPOINT_EVERY == 0 or done in (sum(args.steps), args.pause_after):
+        if done % CHECKPOINT_EVERY == 0 or done in (args.steps, args.pause_after):
             everything = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
             write_state(checkpoint, everything | {"log": log, "step": done, "best": best})
         if done == args.pause_after:
             return
     model.load_state_dict(torch.load(best_file, weights_only=True))
     model.eval().bfloat16()
-    model.config.use_cache = True
     with atomic_path(TARGET, force=True) as new:
         model.save_pretrained(new)
+        (new / "model.safetensors").chmod(0o644)  # as the other files; its writer grants it to the owner alone
         tokenizer.save_pretrained(new)
         (new / "training_log.json").write_text(json.dumps(log, indent=1) + "\n")
 
