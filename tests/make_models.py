@@ -52,6 +52,8 @@ FAMILIES = {
         "bos_token_id": 256,
         "eos_token_id": 256,
     },
+    "openai-gpt": {"model_type": "openai-gpt", "vocab_size": VOCABULARY, "n_embd": 32, "n_layer": 3, "n_head": 4},
+    "gpt_neox": _SHAPE | {"model_type": "gpt_neox"},
     "bloom": {"model_type": "bloom", "vocab_size": VOCABULARY, "hidden_size": 32, "n_layer": 3, "n_head": 4},
 }
 

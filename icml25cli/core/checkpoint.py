@@ -20,7 +20,8 @@ WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 _MAX_HEADER = 100_000_000  # bytes; the limit of the safetensors library itself
 _AGAIN = "fetch or copy the file again"
-_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1}
+_BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "BOOL": 1}
+_BYTES |= {f"{kind}{bits}": bits // 8 for kind in "IU" for bits in (8, 16, 32, 64)}
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,7 @@ def resolve(ref: str | Path, *, allow_download: bool = False, trust_remote_code:
             raise InputError(f"{name} is a file, but not a .gguf file", hint="a model is a directory or a .gguf file")
         from icml25cli.core.gguf_cache import convert
 
-        with _quiet_transformers():
+        with quiet_transformers():
             path, note = convert(path)
         notes = (note,)
     config = check_directory(path)
@@ -164,15 +164,21 @@ def _from_hub(name: str, alias: dict[str, Any], *, allow_download: bool, trust_r
 
 
 def _cached(repo: str, patterns: list[str]) -> Path | None:
-    """The snapshot of ``repo`` in the Hugging Face cache if all of it is there. Never goes to the network."""
+    """The snapshot of ``repo`` in the Hugging Face cache if its weights are there. Never goes to the network."""
     import huggingface_hub
+    from huggingface_hub.errors import IncompleteSnapshotError
 
     try:
-        path = Path(huggingface_hub.snapshot_download(repo, local_files_only=True, allow_patterns=patterns))
-        check_directory(path)
-    except (OSError, ValueError, InputError):  # nothing there, a part of it, or an id the hub would not accept
+        path = huggingface_hub.snapshot_download(repo, local_files_only=True, allow_patterns=patterns)
+    except IncompleteSnapshotError as error:  # transformers, for one, fetches only the files that it needs
+        path = error.snapshot_path
+    except (OSError, ValueError):  # nothing there, or an id that the hub would not accept
         return None
-    return path
+    try:
+        check_directory(Path(path))
+    except InputError:
+        return None
+    return Path(path)
 
 
 def _refusal(shown: str, repo: str, gigabytes: float, licence: str | None, gated: bool) -> MissingError:
@@ -239,12 +245,13 @@ def load_model(source: ModelSource, dtype: torch.dtype | str = "float32", device
 
     Raises:
         InputError: a tensor of the architecture is missing or has another shape, or a value is not finite.
+        MissingError: the weights need a package that is not installed.
         UsageError: no such device.
     """
     from transformers import AutoModelForCausalLM
 
     target = pick_device(device)
-    with _quiet_transformers():
+    with quiet_transformers():
         try:
             loaded: Any = AutoModelForCausalLM.from_pretrained(
                 str(source.path),
@@ -254,6 +261,8 @@ def load_model(source: ModelSource, dtype: torch.dtype | str = "float32", device
                 trust_remote_code=source.trust_remote_code,
                 output_loading_info=True,
             )
+        except ImportError as error:  # weights quantised by a library that is not installed
+            raise MissingError(f"{source.path} cannot be loaded: {first_line(error)}", hint="install it") from error
         except (RuntimeError, ValueError) as error:  # shapes that differ, values of the configuration
             raise InputError(f"{source.path} cannot be loaded: {first_line(error)}") from error
     model, loading = loaded
@@ -276,7 +285,7 @@ def load_tokenizer(source: ModelSource) -> PreTrainedTokenizerBase:
         )
     from transformers import AutoTokenizer
 
-    with _quiet_transformers():
+    with quiet_transformers():
         try:
             return AutoTokenizer.from_pretrained(
                 str(source.path), local_files_only=True, trust_remote_code=source.trust_remote_code
@@ -286,7 +295,7 @@ def load_tokenizer(source: ModelSource) -> PreTrainedTokenizerBase:
 
 
 @contextlib.contextmanager
-def _quiet_transformers() -> Iterator[None]:
+def quiet_transformers() -> Iterator[None]:
     """No bars and no advice from transformers: standard error is ours, and what matters becomes an error or a note."""
     from transformers.utils import logging
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.utils._pytree import tree_map
 from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -28,7 +29,7 @@ class Skeleton:
         dtype: of parameters and hidden states.
 
     Raises:
-        InputError: the model cannot be built, has no list of decoder blocks, or keeps experts in one tensor.
+        InputError: the model cannot be built, has no list of decoder blocks, or packs several matrices into one tensor.
     """
 
     def __init__(self, source: ModelSource, dtype: torch.dtype) -> None:
@@ -111,12 +112,18 @@ class Skeleton:
 
     def _find_packing(self, block: nn.Module, hidden: Tensor, call: Call) -> Callable[[Tensor], Any]:
         """How blocks of this class return their hidden state, found by running one without storage."""
-        hidden, (args, kwargs) = tree_map(lambda x: x.to("meta") if isinstance(x, Tensor) else x, (hidden, call))
+        state = {**dict(block.named_parameters()), **dict(block.named_buffers())}
+        hidden, (args, kwargs), state = tree_map(
+            lambda x: x.to("meta") if isinstance(x, Tensor) else x, (hidden, call, state)
+        )
+        replacement = block.__dict__.pop("forward")
         try:
-            output = type(block).forward(block, hidden, *args, **kwargs)
+            output = functional_call(block, state, (hidden, *args), kwargs)
         except (RuntimeError, NotImplementedError) as error:
             raise InputError(f"a block of {self.name} cannot be traced: {first_line(error)}") from error
-        if isinstance(output, tuple):
+        finally:
+            block.forward = replacement
+        if isinstance(output, tuple | list):
             return lambda x: (x, *output[1:])
         return lambda x: x
 
@@ -140,9 +147,9 @@ class Skeleton:
         for i in range(len(self.blocks)):
             for path, module in self.block_modules(i):
                 for name, weight in module.named_parameters(recurse=False):
-                    if weight.ndim > 2 and not isinstance(module, nn.Conv1d):
+                    if sum(size > 1 for size in weight.shape) > 2 and not isinstance(module, nn.Conv1d):
                         raise InputError(
-                            f"{self.name} keeps its experts in one tensor, {path}.{name}, which is not supported",
+                            f"{self.name} packs several matrices, as of experts, into one tensor, {path}.{name}",
                             hint="use a dense model",
                         )
 

@@ -19,6 +19,9 @@ import torch
 from jaxtyping import Float, Int64
 from safetensors.torch import save_file
 from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.conversion_mapping import get_model_conversion_mapping
+from transformers.core_model_loading import WeightRenaming, rename_source_key
 from transformers.pytorch_utils import Conv1D
 
 from icml25cli.core.checkpoint import INDEX, check_finite, read_tensors, tensor_index
@@ -76,7 +79,7 @@ class StreamedModel:
         self._index = tensor_index(source.path)
         self._skeleton = Skeleton(source, dtype)
         self._model = self._skeleton.model
-        self._renaming, self._tensor_of = self._match_names()
+        self._model_name, self._tensor_of = self._match_names()
         self._finite: set[str] = set()  # tensors that were looked through
         self._calls: dict[tuple[int, ...], list[Call]] = {}  # by (B, T): what every block gets beside its hidden state
         self._in_section = False
@@ -92,23 +95,24 @@ class StreamedModel:
 
     def block_prefix(self, i: int) -> str:
         """What the names of block ``i``'s tensors begin with in the checkpoint, as ``model.layers.3.``"""
-        return self._renaming(f"{self._skeleton.blocks_name}.{i}.")
+        path = f"{self._skeleton.blocks_name}.{i}."
+        name, stored = next((name, stored) for name, stored in self._tensor_of.items() if name.startswith(path))
+        return stored.removesuffix(name.removeprefix(path))
 
     def block_tensors(self, i: int) -> dict[str, Tensor]:
         """Block ``i``'s tensors as stored, memory-mapped, by their names in the checkpoint."""
-        prefix = self.block_prefix(i)
-        return dict(read_tensors(self._index, [name for name in self._index if name.startswith(prefix)]))
+        return dict(read_tensors(self._index, self._block_names(i)))
 
     def other_tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Tensors outside the blocks as stored, memory-mapped, by their names in the checkpoint.
 
         A head tied to the embedding is left out where the checkpoint repeats it.
         """
-        prefixes = tuple(self.block_prefix(i) for i in range(self.block_count))
-        names = [name for name in self._index if not name.startswith(prefixes)]
+        inside = {name for i in range(self.block_count) for name in self._block_names(i)}
+        names = [name for name in self._index if name not in inside]
         for pair in self._model.all_tied_weights_keys.items():
-            copy, original = map(self._renaming, pair)
-            if copy in names and original in names:
+            copy, original = (self._tensor_of[name] for name in pair)
+            if copy != original:
                 stored = dict(read_tensors(self._index, [copy, original]))
                 if torch.equal(stored[copy], stored[original]):
                     names.remove(copy)
@@ -157,7 +161,7 @@ class StreamedModel:
                 self._calls[shape] = self._skeleton.trace(inputs_embeds=nothing)[1]
         args, kwargs = self._calls[shape][i]
         output = block(hidden, *args, **kwargs)
-        return output[0] if isinstance(output, tuple) else output
+        return output[0] if isinstance(output, tuple | list) else output
 
     @contextlib.contextmanager
     def head(self) -> Iterator[None]:
@@ -214,29 +218,40 @@ class StreamedModel:
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
-    def _match_names(self) -> tuple[Callable[[str], str], dict[str, str]]:
-        """How the checkpoint spells names, and its tensor for every parameter and for each buffer that it has.
+    def _match_names(self) -> tuple[dict[str, str], dict[str, str]]:
+        """The model's names of all tensors in the checkpoint, and the checkpoint's name of everything in the model.
 
-        Some checkpoints leave out the prefix of the base model (GPT-2's), some have it where the model does not.
+        Some checkpoints leave out the prefix of the base model (GPT-2) or name the head otherwise (GPT-NeoX);
+        transformers knows which.
         """
-        base = f"{self._model.base_model_prefix}."
-        spellings = (lambda name: name, lambda name: name.removeprefix(base), lambda name: base + name)
-        wanted = {**dict(self._model.named_parameters(remove_duplicate=False)), **dict(self._model.named_buffers())}
-        spelling = max(spellings, key=lambda spell: sum(spell(name) in self._index for name in wanted))
-        tensor_of = {name: spelling(name) for name in wanted if spelling(name) in self._index}
+        asked = {**dict(self._model.named_parameters(remove_duplicate=False)), **dict(self._model.named_buffers())}
+        renamings = [x for x in get_model_conversion_mapping(self._model) if isinstance(x, WeightRenaming)]
+        prefix = self._model.base_model_prefix
+        model_name = {stored: rename_source_key(stored, renamings, [], prefix, asked)[0] for stored in self._index}
+        tensor_of = {name: stored for stored, name in model_name.items() if name in asked}
         for pair in self._model.all_tied_weights_keys.items():
             for copy, original in (pair, reversed(pair)):
                 if copy not in tensor_of and original in tensor_of:
                     tensor_of[copy] = tensor_of[original]
         for name, _ in self._model.named_parameters():
             if name not in tensor_of:
-                raise InputError(f"{self.source.path} lacks the tensor {spelling(name)}")
+                raise InputError(f"{self.source.path} lacks the tensor {name}")
         for name, stored in tensor_of.items():
-            there, asked = list(self._index[stored].shape), list(wanted[name].shape)
-            if there != asked:
+            there, needed = list(self._index[stored].shape), list(asked[name].shape)
+            if there != needed:
                 file = self._index[stored].file
-                raise InputError(f"{file}: tensor {stored} has shape {there} where config.json asks for {asked}")
-        return spelling, tensor_of
+                raise InputError(f"{file}: tensor {stored} has shape {there} where config.json asks for {needed}")
+            block, _, inner = name.removeprefix(f"{self._skeleton.blocks_name}.").partition(".")
+            if name.startswith(f"{self._skeleton.blocks_name}.") and not stored.endswith(f".{block}.{inner}"):
+                raise InputError(
+                    f"{self.source.path} calls {name} {stored}, and such names are not supported in blocks"
+                )
+        return model_name, tensor_of
+
+    def _block_names(self, i: int) -> list[str]:
+        """The checkpoint's names of what belongs to block ``i``, used by the model or not."""
+        prefix = f"{self._skeleton.blocks_name}.{i}."
+        return [stored for stored, name in self._model_name.items() if name.startswith(prefix)]
 
     def _load(self, modules: Iterable[tuple[str, nn.Module]], held: "_Held") -> None:
         """Read what the modules themselves hold, in the dtype of this model."""
@@ -257,8 +272,7 @@ class StreamedModel:
         return tensor
 
     def _in_dtype(self, tensor: Tensor) -> Tensor:
-        # Always a copy: a change of the weight must not become a private page of the mapped file.
-        return tensor.to(self.device, self.dtype if tensor.is_floating_point() else tensor.dtype, copy=True)
+        return tensor.to(self.device, self.dtype if tensor.is_floating_point() else tensor.dtype)
 
     def _make_buffers(self, path: str, module: nn.Module) -> None:
         """Compute buffers that no checkpoint holds (rotary frequencies, scales), as transformers does when it loads."""
@@ -270,7 +284,9 @@ class StreamedModel:
         for name, buffer in missing.items():
             module._buffers[name] = torch.empty_like(buffer, device=self.device)
         if missing:
-            self._model._init_weights(module)
+            parts = path.split(".")
+            around = (self._model.get_submodule(".".join(parts[:end])) for end in range(len(parts), -1, -1))
+            next(model for model in around if isinstance(model, PreTrainedModel))._init_weights(module)
 
     @contextlib.contextmanager
     def _outside_loaded(self) -> Iterator[None]:
