@@ -19,6 +19,7 @@ from torch import Tensor
 from icml25cli.core.checkpoint import read_tensors, tensor_index
 from icml25cli.core.errors import InputError, UsageError
 from icml25cli.core.files import output_errors
+from icml25cli.core.models import quiet_transformers
 from icml25cli.core.streaming import write_checkpoint
 from icml25cli.papers.quantize import pipeline
 from icml25cli.papers.quantize.arrays import FORMAT
@@ -62,9 +63,9 @@ def load_packed(directory: Path | str) -> PreTrainedModel:
     """The model in a packed directory as an ordinary float32 transformers model, its codes decoded.
 
     Raises:
-        InputError: the directory is not one of packed codes, or its codes are damaged.
+        InputError: the directory is not one of packed codes, or its codes are damaged, or a tensor is missing.
     """
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig
 
     directory = Path(directory)
     try:
@@ -95,7 +96,14 @@ def load_packed(directory: Path | str) -> PreTrainedModel:
             raise InputError(f"{directory}: {name}: {error.message}", hint=error.hint) from error
         state[f"{name}.weight"] = weight.T if tensors[name]["transposed"] else weight
     plain = AutoConfig.for_model(**config)
-    return AutoModelForCausalLM.from_pretrained(None, config=plain, state_dict=state, dtype=torch.float32).eval()
+    architecture: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(plain)]
+    with quiet_transformers():
+        model, loading = architecture.from_pretrained(
+            None, config=plain, state_dict=state, dtype=torch.float32, output_loading_info=True
+        )
+    if loading["missing_keys"]:
+        raise InputError(f"{directory} lacks the tensor {min(loading['missing_keys'])}")
+    return model.eval()
 
 
 def _decoded_blocks(job: Job) -> Iterator[dict[str, Tensor]]:
