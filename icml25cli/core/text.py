@@ -182,7 +182,7 @@ def _read(path: Path) -> str:
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+        raise InputError(f"{path} cannot be read: {error.strerror}", hint="check the path") from error
     return _decode(data, str(path))
 
 
@@ -198,17 +198,19 @@ def _decode(data: bytes, name: str) -> str:
 
 
 def _json_documents(path: Path) -> Iterator[str]:
-    for number, row in read_json_lines(path):
+    form = 'each line is {"text": "..."}'
+    for number, row in read_json_lines(path, hint=form):
         document = row.get("text") if isinstance(row, dict) else None
         if not isinstance(document, str):
-            raise InputError(
-                f"{path}, line {number} has no field 'text' that is a string", hint='each line is {"text": "..."}'
-            )
+            raise InputError(f"{path}, line {number} has no field 'text' that is a string", hint=form)
         yield document
 
 
-def read_json_lines(path: Path) -> Iterator[tuple[int, Any]]:
+def read_json_lines(path: Path, *, hint: str) -> Iterator[tuple[int, Any]]:
     """The value on each line of a JSONL file that is not blank, with the line's number, from 1.
+
+    Args:
+        hint: what a line should be, for whoever gave something else.
 
     Raises:
         InputError: the file is missing, unreadable or not UTF-8, or a line is not JSON or no Unicode text.
@@ -221,9 +223,9 @@ def read_json_lines(path: Path) -> Iterator[tuple[int, Any]]:
             # Only an escape can bring half a pair into a file that was decoded as UTF-8.
             torn = "\\u" in line and any("\ud800" <= c <= "\udfff" for c in json.dumps(value, ensure_ascii=False))
         except (ValueError, RecursionError) as error:
-            raise InputError(f"{path}, line {number} is not JSON: {error}") from error
+            raise InputError(f"{path}, line {number} is not JSON: {error}", hint=hint) from error
         if torn:
-            raise InputError(f"{path}, line {number} holds half a surrogate pair, which no UTF-8 text can")
+            raise InputError(f"{path}, line {number} holds half a surrogate pair, which no UTF-8 text can", hint=hint)
         yield number, value
 
 

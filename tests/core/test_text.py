@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from icml25cli.core import text
-from icml25cli.core.errors import InputError
-from icml25cli.core.text import Text, builtin_text, overlap, part_of, read_text, token_stream, windows
+from icml25cli.core import store, text
+from icml25cli.core.errors import InputError, MissingError
+from icml25cli.core.text import Text, builtin_text, find_text, overlap, part_of, read_text, token_stream, windows
 
 PARTS = ("training", "calibration", "test")
 
@@ -230,6 +230,41 @@ def test_seeds_draw_different_windows():
 def test_text_shorter_than_a_window_is_named_with_its_length():
     with pytest.raises(InputError, match=r"notes\.txt has 7 tokens, fewer than one window of 8"):
         windows(np.arange(7), 8, name="notes.txt")
+
+
+# --- text by name ------------------------------------------------------------------------------------------------
+
+
+def test_a_path_goes_before_an_asset_and_builtin_before_a_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sotu").write_text("mine")
+    (tmp_path / "builtin").write_text("mine")
+    assert find_text("sotu", "test") == Text("sotu", ("mine",), "sotu")
+    assert find_text("builtin", "calibration") is builtin_text("calibration")
+
+
+def test_an_asset_that_is_text_is_read_where_the_store_has_it(tmp_path, monkeypatch):
+    (tmp_path / "1790.txt").write_text("Fellow citizens")
+    (tmp_path / "1791.txt").write_text("of the Senate")
+    monkeypatch.setattr(store, "path", lambda name: tmp_path if name == "sotu" else None)
+    found = find_text("sotu", "test")
+    assert found == Text("sotu", ("Fellow citizens", "of the Senate"), f"asset sotu {store.lookup('sotu').version}")
+
+
+@pytest.mark.parametrize(
+    ("name", "error", "says", "hint"),
+    [
+        ("sotu", MissingError, "the asset 'sotu' is not fetched", "icml25 assets fetch sotu"),
+        ("smollm2-135m", InputError, "smollm2-135m is no text but model", "sotu, moby-dick"),
+        ("stou", InputError, "no text is called stou", "sotu, moby-dick"),
+    ],
+)
+def test_a_name_that_leads_to_no_text_says_what_would(tmp_path, monkeypatch, name, error, says, hint):
+    monkeypatch.setenv("ICML25_CACHE_DIR", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(error, match=says) as caught:
+        find_text(name, "test")
+    assert hint in caught.value.hint
 
 
 # --- leaks -------------------------------------------------------------------------------------------------------

@@ -1,0 +1,184 @@
+"""`icml25 evaluate` as a user meets it: plain and packed models beside their original, and what stands in its way.
+
+Only what depends on the program's own process is run in one; the rest calls its main function, which saves the import
+of transformers.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+from importlib.resources import files
+from pathlib import Path
+
+import jsonschema
+import pytest
+from safetensors.torch import load_file, save_file
+
+from icml25cli.core.models import resolve
+from icml25cli.core.runs import commit_output
+from icml25cli.main import main
+from icml25cli.papers.quantize.export import write_model
+from icml25cli.papers.quantize.job import Options, carry_out
+from tests.make_models import make_model
+
+QUESTIONS = [
+    {"question": "The capital of France is", "choices": ["Paris", "Rome", "Oslo"], "answer": 0},
+    {"question": "The capital of Italy is", "choices": ["Paris", "Rome", "Oslo"], "answer": "Rome"},
+    {"question": "Two and two?\n", "choices": ["five", "four"], "answer": "B"},
+]
+
+TEXT = "It was the best of times, it was the worst of times. " * 8
+
+
+@pytest.fixture(scope="module")
+def quantised(tmp_path_factory):
+    """A random model, its 4-bit forms beside it in out/, a text and questions; and the perplexity quantize found."""
+    place = tmp_path_factory.mktemp("models")
+    os.environ["ICML25_CACHE_DIR"] = str(place / "cache")
+    try:
+        source = resolve(make_model(place / "llama"))
+        options = Options(baselines=(), betas="ref", window=64, calibration_tokens=1024, evaluation_tokens=512)
+        with carry_out(source, options) as job, commit_output(place / "out") as directory:
+            write_model(job, directory, ("bf16", "packed"))
+            perplexity = job.judged[-1].score.perplexity
+    finally:
+        del os.environ["ICML25_CACHE_DIR"]
+    (place / "questions.jsonl").write_text("".join(json.dumps(q) + "\n" for q in QUESTIONS))
+    (place / "text.txt").write_text(TEXT)
+    (place / "letter.txt").write_text("x")
+    spoil(place)
+    return place, perplexity
+
+
+def spoil(place: Path) -> None:
+    """A model with a weight that is NaN, one without tokenizer, and packed codes without some of their scales."""
+    shutil.copytree(place / "llama", place / "broken")
+    weights = load_file(place / "broken" / "model.safetensors")
+    weights["model.layers.1.mlp.up_proj.weight"][3, 5] = float("nan")
+    save_file(weights, place / "broken" / "model.safetensors", metadata={"format": "pt"})
+    shutil.copytree(place / "llama", place / "mute", ignore=shutil.ignore_patterns("tokenizer*"))
+    shutil.copytree(place / "out" / "packed", place / "damaged")
+    index = place / "damaged" / "model.safetensors.index.json"
+    kept = {k: v for k, v in json.loads(index.read_text())["weight_map"].items() if not k.endswith("up_proj.scales")}
+    index.write_text(json.dumps({"metadata": {}, "weight_map": kept}))
+
+
+@pytest.fixture
+def evaluate(quantised, tmp_path, monkeypatch, capsys):
+    """Run `icml25 evaluate` in this process, in a folder with the model; its code, output and error output."""
+    for file in quantised[0].iterdir():
+        (tmp_path / file.name).symlink_to(file)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ICML25_THREADS", "1")
+    monkeypatch.setenv("ICML25_CACHE_DIR", str(tmp_path / "cache-of-this-test"))
+
+    def run(*args: object) -> tuple[int, str, str]:
+        code = main(["evaluate", *map(str, args)])
+        return (code, *capsys.readouterr())
+
+    return run
+
+
+def test_packed_and_plain_codes_stand_beside_their_original(icml25, quantised, tmp_path):
+    place, _ = quantised
+    for file in place.iterdir():
+        (tmp_path / file.name).symlink_to(file)
+    args = ["llama", "out/bf16", "out/packed", "--text", "-", "--choices", "questions.jsonl", "--window", 64]
+    done = icml25("evaluate", *args, "--stride", 48, "--json", input=TEXT)
+    assert (done.code, done.err) == (0, "")
+    report = done.json
+    jsonschema.validate(report, json.loads(files("icml25cli.assets").joinpath("report.schema.json").read_text()))
+    original, plain, packed = report["rows"]
+    assert [row["model"] for row in report["rows"]] == ["llama", "out/bf16", "out/packed"]
+    assert original["kl"] == original["nll_more"] == 0
+    assert plain["kl"] == pytest.approx(packed["kl"], rel=0.05)  # bfloat16 rounds what the codes say exactly
+    assert packed["kl"] > 1e-3
+    assert packed["perplexity"] == pytest.approx(plain["perplexity"], rel=2e-3)
+    assert {"perplexity_se", "bits_per_byte", "nll_more_se", "kl_se", "seconds"} <= packed.keys()
+    assert all(row["tokens"] == len(TEXT) - 1 for row in report["rows"])  # bytes, all but the first
+    assert all(row["questions"] == 3 and 0 <= row["accuracy"] <= 1 for row in report["rows"])
+    assert report["params"]["text"] == "standard input"
+    assert report["metrics"]["perplexity"] == original["perplexity"]
+    assert report["params"]["accuracy_by_chance"] == pytest.approx((1 / 3 + 1 / 3 + 1 / 2) / 3)
+    assert [row["model"] for row in report["tables"]["answers_paired_with_the_first"]] == ["out/bf16", "out/packed"]
+
+
+def test_a_reader_that_leaves_is_141_and_silent(program, environment, quantised):
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [program, "evaluate", "llama", "--text", "text.txt"],
+        cwd=quantised[0],
+        env=environment,
+        stdout=writer,
+        stderr=subprocess.PIPE,
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_the_same_text_gives_the_perplexity_that_quantize_reports(evaluate, quantised):
+    code, out, _ = evaluate("llama", "--window", 64, "--tokens", 512, "--json")
+    report = json.loads(out)
+    assert code == 0
+    assert report["rows"][0]["perplexity"] == pytest.approx(quantised[1].mean, rel=1e-5)
+    assert report["rows"][0]["perplexity_se"] == pytest.approx(quantised[1].standard_error, rel=1e-4)
+    assert "kl" not in report["rows"][0]
+    assert report["params"]["text"].endswith("test part, first 512 tokens")
+
+
+def test_questions_alone_leave_perplexity_out_and_a_person_gets_a_table(evaluate):
+    code, out, _ = evaluate("llama", "--choices", "questions.jsonl")
+    assert code == 0
+    assert "accuracy" in out
+    assert "perplexity" not in out
+    assert "\x1b" not in out
+
+
+def test_a_window_longer_than_the_model_is_shortened_and_said(evaluate):
+    code, out, _ = evaluate("llama", "--text", "text.txt", "--json")
+    report = json.loads(out)
+    assert code == 0
+    assert (report["params"]["window"], report["params"]["stride"]) == (128, 128)
+    assert "Windows are of 128 tokens, the most that llama reads." in report["notes"]
+
+
+def test_nothing_at_all_shows_help(evaluate):
+    code, out, err = evaluate()
+    assert (code, err) == (0, "")
+    assert "--choices" in out
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "says"),
+    [
+        (["no-such-model"], 3, "no-such-model"),
+        (["llama", "no-such-model"], 3, "no-such-model"),
+        (["llama", "--text", "absent.txt"], 3, "absent.txt"),
+        (["llama", "--text", "sotu"], 4, "icml25 assets fetch sotu"),
+        (["llama", "--text", "smollm2-135m"], 3, "smollm2-135m is no text but model"),
+        (["llama", "--text", "letter.txt"], 3, "a text of 1 tokens"),
+        (["llama", "--choices", "absent.jsonl"], 3, "absent.jsonl"),
+        (["llama", "--choices", "text.txt"], 3, "text.txt, line 1 is not JSON"),
+        (["llama", "--text", "text.txt", "--window", "64", "--stride", "65"], 2, "a stride of 65"),
+        (["llama", "--text", "text.txt", "--device", "tpu"], 2, "tpu"),
+        (["broken", "--text", "text.txt"], 3, "broken: tensor model.layers.1.mlp.up_proj.weight"),
+        (["llama", "mute", "--text", "text.txt"], 3, "mute has no tokenizer"),
+        (["llama", "damaged", "--text", "text.txt"], 3, "damaged"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_what_cannot_be_judged_is_one_sentence_with_its_code(evaluate, args, code, says):
+    found, out, err = evaluate(*args, "--json")
+    assert (found, out) == (code, ""), err
+    assert says in err
+    assert "Traceback" not in err
+
+
+def test_a_path_with_brackets_is_a_path(evaluate, quantised, tmp_path):
+    (tmp_path / "model[").mkdir()
+    (tmp_path / "model[" / "]dir").symlink_to(quantised[0] / "llama")
+    code, out, _ = evaluate("model[/]dir", "--text", "text.txt")
+    assert code == 0
+    assert "model[/]dir" in out
