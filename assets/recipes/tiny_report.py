@@ -2,8 +2,8 @@
 
     python assets/recipes/tiny_report.py [--sotu DIR]
 
-Fails, and writes no card, where the model is not better than a unigram model by a factor of four or not better than an
-interpolated trigram model on both held-out texts.
+The card says for each held-out text whether the model passes: perplexity at least four times below a unigram model's,
+and below an interpolated trigram model's. Where it does not on both, the exit status is 1.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from icml25cli.core.likelihood import estimate, kl_divergence, next_token_nll, p
 from icml25cli.core.text import builtin_text, overlap, token_stream, windows
 
 LENGTH = 512
-WINDOWS = 128  # of each held-out text, at most
+WINDOWS = 64  # of each held-out text
 BITS = (8, 4, 3, 2)
 
 
@@ -118,7 +118,7 @@ def main() -> None:
         "built-in text, test part": builtin_text("test"),
         f"addresses after {LAST_CALIBRATION_YEAR}": addresses(folder, LAST_CALIBRATION_YEAR + 1, 9999),
     }
-    quality, damage = [], []
+    quality, damage, failed = [], [], []
     for name, text in held_out.items():
         evaluation = windows(token_stream(text, tokenizer), LENGTH, WINDOWS, seed=0)
         counted = torch.full((len(evaluation),), LENGTH - 1)
@@ -130,11 +130,11 @@ def main() -> None:
         ]
         leak = overlap(evaluation, windows(training, len(training) - 1))
         own = ppl["float"]
-        if own.mean * 4 > baselines[0] or own.mean > baselines[1]:
-            raise SystemExit(f"{name}: perplexity {own.mean:.1f} against unigram and trigram {baselines}")
+        passes = own.mean * 4 <= baselines[0] and own.mean < baselines[1]
+        failed += [] if passes else [name]
         quality.append(
             f"| {name} | {len(evaluation)} | {own.mean:.1f} ± {own.standard_error:.1f} | {baselines[1]:.1f} "
-            f"| {baselines[0]:.0f} | {baselines[0] / own.mean:.1f} | {leak:.1%} |"
+            f"| {baselines[0]:.0f} | {baselines[0] / own.mean:.1f} | {'yes' if passes else 'no'} | {leak:.1%} |"
         )
         for row in models:
             kl = estimate(rows[row]["kl"])
@@ -143,10 +143,12 @@ def main() -> None:
                 f"| {name} | {row} | {ppl[row].mean:.2f} ± {ppl[row].standard_error:.2f} "
                 f"| {kl.mean:.5f} ± {kl.standard_error:.5f} | {more.mean:+.5f} ± {more.standard_error:.5f} |"
             )
-    (TARGET / "README.md").write_text(card(log, quality, damage), encoding="utf-8")
+    (TARGET / "README.md").write_text(card(log, quality, damage, failed), encoding="utf-8")
+    if failed:
+        raise SystemExit(f"not good enough on {' and '.join(failed)}; see {TARGET / 'README.md'}")
 
 
-def card(log: dict, quality: list[str], damage: list[str]) -> str:
+def card(log: dict, quality: list[str], damage: list[str], failed: list[str]) -> str:
     settings, tokens, last = log["settings"], log["tokens"], log["steps"][-1]
     best = min(log["steps"], key=lambda step: step["builtin"] + step["sotu"])
     sizes = {name: f"{(TARGET / name).stat().st_size:,} bytes" for name in ("model.safetensors", "tokenizer.json")}
@@ -171,8 +173,8 @@ pipeline_tag: text-generation
 # tiny
 
 The built-in language model of icml25: small enough to ship, trained well enough that the damage of 2, 3 and 4 bits can
-be told apart. It has learnt how English prose and reference documentation are put together, and next to no facts. It
-is a specimen for methods, not a model to talk to.
+be told apart. It has learnt how English prose and reference documentation are put together, and next to no facts; text
+more than some fifty tokens back helps it little. It is a specimen for methods, not a model to talk to.
 
 Llama architecture, {log["parameters"]:,} parameters in bfloat16 ({sizes["model.safetensors"]}), never quantised: width
 256, 5 layers, 8 heads and 4 key-value heads of width 32, MLP 704, tied embeddings, positions to 1024. Byte-level BPE of
@@ -210,12 +212,14 @@ another model of like quality.
 
 Perplexity per token in windows of {LENGTH}, float32, without the first token of each, ± standard error over windows;
 beside it models of the same tokens: interpolated trigram, its weights fitted on the calibration parts, and unigram.
-Measured with Python {platform.python_version()}. The last column is the share of windows that hold a run of 32 tokens
-which also stands in the training text.
+Measured with Python {platform.python_version()}. The bar is a quarter of the unigram's perplexity and less than the
+trigram's. The last column is the share of windows that hold a run of 32 tokens which also stands in the training text.
 
-| text | windows | perplexity | trigram | unigram | unigram / tiny | leak |
-|---|---|---|---|---|---|---|
+| text | windows | perplexity | trigram | unigram | unigram / tiny | passes | leak |
+|---|---|---|---|---|---|---|---|
 {chr(10).join(quality)}
+
+{f"It does not pass on {' and '.join(failed)}: more steps are needed." if failed else "It passes on both."}
 
 ## What rounding does
 
