@@ -24,7 +24,7 @@ QUICK = ("--window", 64, "--calib-tokens", 1024, "--eval-tokens", 512, "--betas"
 
 @pytest.fixture(scope="module")
 def llama(tmp_path_factory) -> Path:
-    return make_model(tmp_path_factory.mktemp("models") / "llama")
+    return make_model(tmp_path_factory.mktemp("models") / "llama", hidden_size=64, intermediate_size=128, head_dim=16)
 
 
 def tree(directory: Path) -> dict[str, bytes]:
@@ -136,12 +136,13 @@ def test_other_families_run(icml25, tmp_path, family):
     assert done.json["rows"][0]["kl"] > 0
 
 
-def test_a_gate_that_is_not_met_exits_1_with_the_report(icml25, llama):
-    done = icml25(
-        "quantize", llama, *QUICK, "--q", 2, "--k", 1, "--betas", "9", "--max-perplexity-increase", 0, "--json"
-    )
+def test_a_gate_that_is_not_met_exits_1_with_the_report(icml25):
+    coarse = ("--q", 2, "--k", 1, "--betas", "9", "--baseline", "none", "--max-perplexity-increase", 0.05)
+    done = icml25("quantize", "tiny", *QUICK, *coarse, "--json")
     assert done.code == 1
     assert done.json["answer"]["status"] == "beyond the gate"
+    assert done.json["metrics"]["perplexity_increase"] > 0.05
+    assert "--max-perplexity-increase" in done.err
 
 
 def test_evaluation_text_in_the_calibration_text_is_a_leak(icml25, llama, tmp_path):
@@ -225,7 +226,7 @@ def test_a_model_that_is_not_whole_is_named(icml25, llama, tmp_path, spoil, code
         (["MODEL", "--eval", "latin.txt"], 3, "latin.txt"),
         (["MODEL", "--method", "nestqant"], 2, "nestquant"),
         (["MODEL", "--betas", "4,3"], 2, "4,3"),
-        (["MODEL", "--q", "99"], 2, "99"),
+        (["MODEL", "--q", "99"], 2, "--q"),
         (["MODEL", "--device", "tpu"], 2, "tpu"),
         (["MODEL", "--include", "("], 2, "include"),
         (["MODEL", "--include", "nothing-like-this"], 2, "include"),
@@ -242,7 +243,7 @@ def test_a_wrong_argument_gets_one_sentence_and_its_code(icml25, llama, tmp_path
     (tmp_path / "file").write_text("mine")
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.tex").write_text("mine")
-    done = icml25("quantize", *[llama if arg == "MODEL" else arg for arg in args], *QUICK, "--json")
+    done = icml25("quantize", *QUICK, *[llama if arg == "MODEL" else arg for arg in args], "--json")
     assert (done.code, done.out) == (code, "")
     assert says in done.err
     assert "hint: " in done.err or code == 2

@@ -6,6 +6,7 @@ Knows options as words and numbers. Does not know the command line, or how a pla
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -15,6 +16,7 @@ import numpy as np
 import torch
 from jaxtyping import Float32
 from numpy import ndarray
+from torch import Tensor
 
 from icml25cli.core.errors import CheckFailed, UsageError
 from icml25cli.core.files import remove
@@ -134,8 +136,9 @@ def make_plan(model: StreamedModel, options: Options) -> tuple[Plan, dict[str, A
         include=options.include,
         exclude=options.exclude,
     )
-    code = _code(model, plan, options)
-    bits = options.scalar_bits or _matching_bits(code, _narrowest(model, plan), options.group_size)
+    blocks = _covered_blocks(model, plan)
+    code = _code(model, plan, blocks, options)
+    bits = options.scalar_bits or _matching_bits(model, plan, blocks, code, options.group_size)
     methods = {
         "nestquant": nestquant(code, ldlq=options.ldlq),
         "rtn": rtn(bits, options.group_size),
@@ -192,38 +195,57 @@ def _windows(source: ModelSource, options: Options) -> tuple[ndarray, ndarray, d
     )
 
 
-def _code(model: StreamedModel, plan: Plan, options: Options) -> LatticeCode:
-    return code_for(options.betas, options.q, options.k, lambda: _weight_sample(model, plan, options.rotations[0]))
+def _covered_blocks(model: StreamedModel, plan: Plan) -> list[int]:
+    """Decoder blocks with something to quantise.
+
+    Raises:
+        UsageError: an expression is malformed, or there are none.
+    """
+    for option, pattern in (("--include", plan.include), ("--exclude", plan.exclude)):
+        try:
+            re.compile(pattern or "")
+        except re.error as error:
+            raise UsageError(f"{option} {pattern!r} is no regular expression: {error}") from error
+    covered = [
+        index
+        for index in range(model.block_count)
+        if any(
+            plan.covers(name.removesuffix(".weight")) and tensor.ndim == 2
+            for name, tensor in model.block_tensors(index).items()
+        )
+    ]
+    if not covered:
+        raise UsageError("--include and --exclude leave no tensor to quantise", hint="widen one or narrow the other")
+    return covered
 
 
-def _weight_sample(model: StreamedModel, plan: Plan, rotation: str) -> Float32[ndarray, "n 8"]:
-    chosen = np.unique(np.linspace(0, model.block_count - 1, SAMPLED_BLOCKS).astype(int))
+def _code(model: StreamedModel, plan: Plan, blocks: list[int], options: Options) -> LatticeCode:
+    return code_for(
+        options.betas, options.q, options.k, lambda: _weight_sample(model, plan, blocks, options.rotations[0])
+    )
+
+
+def _weight_sample(model: StreamedModel, plan: Plan, blocks: list[int], rotation: str) -> Float32[ndarray, "n 8"]:
+    chosen = [blocks[i] for i in np.unique(np.linspace(0, len(blocks) - 1, SAMPLED_BLOCKS).astype(int))]
     sample: list[ndarray] = []
     for index in chosen:
-        with model.block(int(index)) as block:
-            covered = [
-                linear.weight
-                for name, linear in model.linears(block).items()
-                if plan.covers(model.block_prefix(int(index)) + name)
-            ]
+        with model.block(index) as block:
+            covered = _covered_weights(model, plan, index, block)
             for weight in covered:
                 turn = Rotation(rotation, weight.shape[1], plan.seed)
                 count = SAMPLE // (len(chosen) * len(covered))
                 sample.append(sample_blocks(weight.cpu().numpy(), turn, count=count, seed=plan.seed))
-    if not sample:
-        raise UsageError("no tensor is to be quantised", hint="widen --include or narrow --exclude")
     return np.concatenate(sample)
 
 
-def _narrowest(model: StreamedModel, plan: Plan) -> int:
-    with model.block(0) as block:
-        linears = model.linears(block)
-        return min(
-            (linears[name].weight.shape[1] for name in linears if plan.covers(model.block_prefix(0) + name)), default=8
-        )
+def _covered_weights(model: StreamedModel, plan: Plan, index: int, block: torch.nn.Module) -> list[Tensor]:
+    prefix = model.block_prefix(index)
+    return [linear.weight for name, linear in model.linears(block).items() if plan.covers(prefix + name)]
 
 
-def _matching_bits(code: LatticeCode, width: int, group_size: int) -> int:
+def _matching_bits(model: StreamedModel, plan: Plan, blocks: list[int], code: LatticeCode, group_size: int) -> int:
     """The least bits at which a scalar group quantiser stores no fewer than the lattice code with a scale a row."""
+    with model.block(blocks[0]) as block:
+        width = min(weight.shape[1] for weight in _covered_weights(model, plan, blocks[0], block))
     stored = block_bits(code.q, len(code.betas)) / 8 + 16 / width
     return next(bits for bits in range(2, 17) if bits + (16 + bits) / min(group_size, width) >= stored)
