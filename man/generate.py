@@ -53,23 +53,30 @@ def parameter(param: Any, command: Any) -> list[str]:
     if param.param_type_name == "argument":
         name = f"\\fI{escape(param.display_name_raw)}\\fR"
     else:
-        value = "" if param.is_flag else f" \\fI{escape(param.metavar or param.display_type(context).upper())}\\fR"
+        kind = param.display_type(context).strip("<>").removeprefix("list[").removesuffix("]")
+        value = "" if param.is_flag else f" \\fI{escape(param.metavar or kind)}\\fR"
         names = [*param.opts, *param.secondary_opts]
         name = ", ".join(f"\\fB{escape(opt)}\\fR" for opt in sorted(names, key=len)) + value
     says = param.help or ""
     default = param.default
-    if default not in (None, False, (), []) and "[default" not in says:
+    if default not in (None, True, False, "", (), []) and "[default" not in says:
         shown = ", ".join(map(str, default)) if isinstance(default, (list, tuple)) else default
         says += f" Default: {shown}."
     return [".TP", name, escape(" ".join(says.split()))]
 
 
+def usage(command_line: str, command: Any) -> list[str]:
+    arguments = [param for param in command.params if param.param_type_name == "argument"]
+    names = [(param.display_name_raw.strip("[]"), param.required) for param in arguments]
+    words = "".join(f" {name}" if required else f" [{name}]" for name, required in names)
+    return [".PP", f"\\fB{escape(command_line)}\\fR\\fI{escape(words)}\\fR [\\fIOPTIONS\\fR]"]
+
+
 def verb_section(name: str, command: Any, title: str | None) -> list[str]:
-    arguments = [p for p in command.params if p.param_type_name == "argument"]
-    options = [p for p in command.params if p.param_type_name == "option" and not p.hidden]
-    usage = " ".join([name, *(p.display_name_raw if p.required else f"[{p.display_name_raw}]" for p in arguments)])
-    lines = [f".SS {escape(title)}"] if title else []
-    lines += [".PP", f"\\fB{escape(usage)}\\fR [\\fIOPTIONS\\fR]", *paragraphs(command.help or "")]
+    arguments = [param for param in command.params if param.param_type_name == "argument"]
+    options = [param for param in command.params if param.param_type_name == "option" and not param.hidden]
+    lines = [f".SS {escape(title)}", *usage(name, command)] if title else []
+    lines += paragraphs(command.help or "")
     for param in [*arguments, *options]:
         lines += parameter(param, command)
     return lines
@@ -129,14 +136,13 @@ def command_page(entry: Command) -> str:
     name = f"icml25 {entry.name}"
     if isinstance(command, TyperGroup):
         verbs = dict(command.commands)
-        for verb in verbs:
-            shown = f"[{verb}]" if verb == DEFAULT_VERB else verb
-            lines += [".PP", f"\\fB{escape(f'{name} {shown}')}\\fR [\\fIINPUT\\fR...] [\\fIOPTIONS\\fR]"]
+        for verb, inner in verbs.items():
+            lines += usage(f"{name} [{verb}]" if verb == DEFAULT_VERB else f"{name} {verb}", inner)
         lines += [".SH DESCRIPTION", *paragraphs(command.help or ""), ".SH VERBS"]
         for verb, inner in verbs.items():
             lines += verb_section(f"{name} {verb}", inner, verb)
     else:
-        lines += [".PP", f"\\fB{escape(name)}\\fR [\\fIINPUT\\fR...] [\\fIOPTIONS\\fR]", ".SH DESCRIPTION"]
+        lines += [*usage(name, command), ".SH DESCRIPTION"]
         lines += verb_section(name, command, None)
     lines += [*examples(entry.name), *common_tail(entry.name)]
     if isinstance(entry, Paper):

@@ -133,7 +133,7 @@ def _render(report: Report, console: Console) -> None:
     command = COMMANDS.get(report.command)
     title = f"icml25 {report.command}"
     if isinstance(command, Paper):
-        title += f" · {command.method} · {command.title}"
+        title += f" · {command.title}"
     console.print(plain(title, style="bold"))
     facts = {**report.params, **({"seed": report.seed} if report.seed is not None else {})}
     if report.device:

@@ -213,7 +213,7 @@ def paper_group(name: str, known_inputs: Callable[[], Iterable[str]] = lambda: (
     app = _App(
         name=name,
         cls=group,
-        help=f"{found.help}\n\n{found.method}: {found.title}. {found.authors}. ICML 2025. {found.link}",
+        help=f"{found.help}\n\n{found.title}. {found.authors}. ICML 2025. {found.link}",
         add_completion=False,
         rich_markup_mode=markup_mode(),
         subcommand_metavar=f"[VERB={DEFAULT_VERB}] ...",
