@@ -59,7 +59,10 @@ def evaluate(
     trust_remote_code: opt.TrustRemoteCode = False,
     as_json: opt.Json = False,
 ) -> None:
-    """Measure how well each MODEL predicts a text and answers questions, and how far each is from the first."""
+    """Measure how well each MODEL predicts a text and answers questions, and how far each is from the first.
+
+    A question's answer is the index of the right choice, from 0, or its text, or its letter, from A.
+    """
     from icml25cli.core.evaluation import answer_differences, beginning, comparison, longest_window
     from icml25cli.core.evaluation import evaluate as judge
     from icml25cli.core.models import load_tokenizer, pick_device, resolve
@@ -100,7 +103,7 @@ def evaluate(
     )
     report.rows = comparison(results)
     report.metrics = {key: value for key, value in report.rows[0].items() if isinstance(value, (int, float))}
-    if questions:
+    if questions and len(results) > 1:
         report.tables["answers_paired_with_the_first"] = answer_differences(results)
     report.notes += [note for result in results for note in result.notes]
     if wanted and len(results) > 1:

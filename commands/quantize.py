@@ -186,7 +186,7 @@ def run(
     show(report, as_json=as_json)
     if not passed:
         raise CheckFailed(
-            f"perplexity rose by {increase:.1%}, more than --max-perplexity-increase {max_perplexity_increase:.1%} allows"
+            f"perplexity rose by {increase:.1%}, more than --max-perplexity-increase {max_perplexity_increase} allows"
         )
 
 

@@ -9,8 +9,10 @@ from importlib import import_module
 from typing import Any
 
 import typer
-from typer.completion import completion_init, install_callback, show_callback
+from typer._completion_classes import completion_init
+from typer.completion import install_callback, show_callback
 from typer.core import TyperCommand
+from typer.exceptions import TyperException
 from typer.main import get_command
 
 from icml25cli.catalog import COMMANDS
@@ -139,7 +141,7 @@ def _silence(stream: Any) -> None:
 
 
 def main(args: list[str] | None = None) -> int:
-    """Run ``icml25`` and return its exit code (see DESIGN of exit codes in the man page)."""
+    """Run ``icml25`` and return its exit code (the manual page lists them)."""
     settings = Settings()
     signal.signal(signal.SIGTERM, _terminate)
     try:
@@ -164,9 +166,6 @@ def _guarded(args: list[str], settings: Settings) -> int:
     except ToolboxError as error:
         _complain(error.message, error.hint)
         code = error.exit_code
-    except typer.BadParameter as error:
-        _complain(error.format_message(), _usage_hint(error))
-        code = error.exit_code
     except (KeyboardInterrupt, typer.Abort):
         _complain("interrupted", _resume_hint())
         code = INTERRUPTED
@@ -175,16 +174,16 @@ def _guarded(args: list[str], settings: Settings) -> int:
         code = TERMINATED
     except BrokenPipeError:
         raise
+    except TyperException as error:
+        usage: Any = error  # the class that all of Typer's usage errors derive from is not public
+        _complain(usage.format_message(), _usage_hint(usage))
+        code = usage.exit_code
     except Exception as error:
-        if hasattr(error, "format_message") and hasattr(error, "exit_code"):  # Typer's own usage errors
-            _complain(error.format_message(), _usage_hint(error))
-            code = error.exit_code
-        else:
-            _complain(
-                f"internal error: {type(error).__name__}: {error}",
-                "repeat with --debug and report the traceback with the output of icml25 doctor",
-            )
-            code = INTERNAL_ERROR
+        _complain(
+            f"internal error: {type(error).__name__}: {error}",
+            "repeat with --debug and report the traceback with the output of icml25 doctor",
+        )
+        code = INTERNAL_ERROR
     if settings.debug:
         import traceback
 

@@ -63,7 +63,8 @@ def test_readme_lists_exactly_the_commands_that_run():
 
 def test_manual_pages_are_what_the_program_says():
     spec = importlib.util.spec_from_file_location("generate", ROOT / "man" / "generate.py")
-    assert spec and spec.loader
+    assert spec is not None
+    assert spec.loader is not None
     generate = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(generate)
     pages = generate.pages()

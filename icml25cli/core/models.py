@@ -185,7 +185,8 @@ def _refusal(shown: str, repo: str, gigabytes: float, licence: str | None, gated
     facts = [f"{gigabytes:.1f} GB" if gigabytes >= 1 else f"{gigabytes * 1000:.0f} MB", licence or "licence not stated"]
     return MissingError(
         f"{shown} is not on this machine and would be a download of {', '.join(facts + ['gated'] * gated)}",
-        hint=(_gate(repo) + "; then " if gated else "") + "repeat the command with --allow-download",
+        hint=(_gate(repo) + "; then " if gated else "")
+        + "repeat the command with --allow-download, or give a directory that holds the model",
     )
 
 

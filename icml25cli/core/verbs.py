@@ -52,7 +52,7 @@ def _read_config(ctx: typer.Context, value: Path | None) -> Path | None:
 
         words = [word for word in ctx.command_path.split()[1:] if word != DEFAULT_VERB]
         group = ctx.parent.command if ctx.parent and ctx.parent.parent else None
-        verbs = set(getattr(group, "commands", ())) - {DEFAULT_VERB}
+        verbs = {str(verb) for verb in getattr(group, "commands", ())} - {DEFAULT_VERB}
         options = {p.name for p in ctx.command.params if p.param_type_name == "option" and p.expose_value}
         table = read_config(value, words, options=options, verbs=verbs)
     ctx.default_map = table | shared
@@ -123,7 +123,7 @@ class Verb(TyperCommand):
         super().__init__(*args, **kwargs)
         self.params = [*self.params, *_house_options()]
         for param in self.params:
-            param.show_envvar = False  # every option has one, by one rule: the manual page tells it
+            vars(param)["show_envvar"] = False  # every option has one, by one rule: the manual page tells it
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
         if not args and self.no_args_is_help and not ctx.resilient_parsing:
@@ -168,7 +168,7 @@ class DefaultVerbGroup(Group):
             args = [DEFAULT_VERB, *args]
         run = self.commands[DEFAULT_VERB]
         # `run` is silent on the command line, so it is silent in the environment: ICML25_QUANTIZE_METHOD.
-        run.context_settings = run.context_settings | {"auto_envvar_prefix": ctx.auto_envvar_prefix}
+        run.context_settings = {**run.context_settings, "auto_envvar_prefix": ctx.auto_envvar_prefix}
         return super().parse_args(ctx, args)
 
     def _refuse_mistyped_verb(self, word: str) -> None:

@@ -1,7 +1,7 @@
 """The default verb, and where the values of options come from."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import pytest
 import typer
@@ -61,7 +61,7 @@ def test_a_first_word_that_is_no_verb_is_the_input_of_run(call, words, ran):
 def test_a_word_near_a_verb_is_refused_unless_such_a_file_is_there(call, tmp_path):
     with pytest.raises(UsageError, match="encod") as refused:
         call("encod")
-    assert "did you mean 'encode'" in refused.value.hint
+    assert "did you mean 'encode'" in (refused.value.hint or "")
     (tmp_path / "encod").mkdir()
     assert call("encod") == ("run", "encod", "nestquant", 14)
 
@@ -109,5 +109,6 @@ def test_completion_offers_verbs_and_what_run_takes(call):
 def test_shared_names_are_options_that_commands_really_have():
     from icml25cli.commands.quantize import app
 
-    names = {param.name for command in get_command(app).commands.values() for param in command.params}
+    group: Any = get_command(app)
+    names = {param.name for command in group.commands.values() for param in command.params}
     assert set(verbs.SHARED) <= names

@@ -25,7 +25,7 @@ from icml25cli.core.runs import Run, fingerprint, run_directory
 from icml25cli.core.streaming import StreamedModel
 from icml25cli.core.text import find_text, overlap, token_stream, windows
 from icml25cli.papers.quantize.arrays import sample_blocks
-from icml25cli.papers.quantize.matrix import Method, gptq, nestquant, nf4, rtn
+from icml25cli.papers.quantize.matrix import gptq, nestquant, nf4, rtn
 from icml25cli.papers.quantize.model import Judged, quantize_model
 from icml25cli.papers.quantize.packing import block_bits
 from icml25cli.papers.quantize.pipeline import Candidate, Plan
@@ -80,8 +80,8 @@ class Job:
                 "Without LDLQ the lattice code has one scale a row against one a group for RTN, and need not beat it."
             )
         said.append(
-            "Calibration is the same for all methods: Hessians of the float model. Bits count codes, scales, zero points "
-            "and padding as stored; embedding, head and norms stay as they are."
+            "Calibration is the same for all methods: Hessians of the float model. Bits count codes, scales, zero "
+            "points and padding as stored; embedding, head and norms stay as they are."
         )
         return tuple(said)
 

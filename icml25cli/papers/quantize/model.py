@@ -36,8 +36,8 @@ SCORES = "scores.safetensors"
 class Score:
     """Fit to the evaluation windows, one figure a window."""
 
-    nll: Float64[Tensor, "windows"]  # summed over the window's predicted tokens, nats
-    kl: Float64[Tensor, "windows"]  # KL(float || this), mean over the same tokens, nats
+    nll: Float64[Tensor, " windows"]  # summed over the window's predicted tokens, nats
+    kl: Float64[Tensor, " windows"]  # KL(float || this), mean over the same tokens, nats
     tokens: int  # predicted in each window
 
     @property
