@@ -103,8 +103,15 @@ def batch(stream: np.ndarray, step: int, seed: int) -> torch.Tensor:
     return blocks.reshape(-1, LENGTHS[step % len(LENGTHS)])
 
 
-def rate_at(step: int, steps: int, warmup: int) -> float:
-    """Share of the peak rate: linear warm-up, then a cosine down to 2 %."""
+def rate_at(step: int, rounds: list[int], warmup: int) -> float:
+    """Share of the peak rate: in every round a linear warm-up, then a cosine down to 2 %.
+
+    A second round costs less than one long one planned from the start: the first ends with a model that can ship.
+    """
+    for steps in rounds:
+        if step < steps:
+            break
+        step -= steps
     cosine = 0.5 * (1 + math.cos(math.pi * max(0.0, (step - warmup) / (steps - warmup))))
     return min((step + 1) / warmup, 0.02 + 0.98 * cosine)
 
@@ -128,7 +135,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", type=Path, required=True, help="folder for checkpoints and the log")
     parser.add_argument("--sotu", type=Path, help="folder with YEAR_*.txt [default: the asset sotu]")
-    parser.add_argument("--steps", type=int, default=2000)
+    parser.add_argument("--steps", type=int, nargs="+", default=[2000, 1200], help="of each round")
     parser.add_argument("--rate", type=float, default=3e-3, help="peak learning rate")
     parser.add_argument("--warmup", type=int, default=100, help="steps")
     parser.add_argument("--decay", type=float, default=0.1, help="weight decay of matrices")
@@ -187,7 +194,8 @@ def main() -> None:
     model.train()
     started = time.monotonic() - log["seconds"]
     running = []
-    for step in range(first, args.steps):
+    last = sum(args.steps)
+    for step in range(first, last):
         rate = args.rate * rate_at(step, args.steps, args.warmup)
         for group in optimizer.param_groups:
             group["lr"] = rate
@@ -198,7 +206,7 @@ def main() -> None:
         optimizer.zero_grad()
         running.append(loss.item())
         done = step + 1
-        if done % EVAL_EVERY == 0 or done == args.steps:
+        if done % EVAL_EVERY == 0 or done == last:
             losses = {name: held_out_loss(model, windows) for name, windows in watched.items()}
             log["seconds"] = time.monotonic() - started
             log["steps"].append({"step": done, "training": float(np.mean(running)), **losses, "rate": rate})
@@ -207,7 +215,7 @@ def main() -> None:
             if sum(losses.values()) < best:
                 best = sum(losses.values())
                 write_state(best_file, model.state_dict())
-        if done % CHECKPOINT_EVERY == 0 or done in (args.steps, args.pause_after):
+        if done % CHECKPOINT_EVERY == 0 or done in (last, args.pause_after):
             everything = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
             write_state(checkpoint, everything | {"log": log, "step": done, "best": best})
         if done == args.pause_after:
