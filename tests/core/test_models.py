@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -250,6 +252,12 @@ def test_every_alias_leads_somewhere():
     for alias in aliases().values():
         assert len(alias.keys() & {"directory", "asset", "hub"}) == 1
         assert "hub" not in alias or {"gigabytes", "licence"} <= alias.keys()
+
+
+def test_reading_the_aliases_loads_no_heavy_library():
+    script = "import sys, icml25cli.core.models as m; m.aliases(); print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True).stdout.split()
+    assert not {"torch", "transformers", "huggingface_hub", "numpy", "safetensors", "gguf"} & set(loaded)
 
 
 def test_a_word_close_to_an_alias_is_answered_with_it():

@@ -345,8 +345,9 @@ def test_fused_experts_are_refused_by_name(tmp_path: Path):
 
 
 def test_blocks_that_share_more_than_hidden_states_are_refused(tmp_path: Path):
-    layers = {"num_hidden_layers": 4, "layer_types": ["sliding_attention", "full_attention"] * 2}
-    refused(tmp_path, "are no plain chain", "gemma4_text", **layers)
+    fields = {"layer_types": ["sliding_attention", "full_attention"], "intermediate_size": 48, "num_key_value_heads": 2}
+    per_layer = {"vocab_size_per_layer_input": 257, "hidden_size_per_layer_input": 8, "global_head_dim": 8}
+    refused(tmp_path, "are no plain chain", "gemma4_text", **fields, **per_layer)
 
 
 def test_a_model_without_a_list_of_blocks_is_refused(tmp_path: Path):
