@@ -198,10 +198,11 @@ Characters: {characters}. The tokenizer saw training text only.
     python assets/recipes/tiny_report.py
 
 {last["step"]} steps of {tokens["per_step"]} tokens, {last["step"] * tokens["per_step"] / tokens["stream"]:.1f} passes
-over {tokens["stream"]:,}, in windows of 256, 512 and 1024. AdamW (0.9, 0.95), peak rate {settings["rate"]:g},
-{settings["warmup"]} steps of warm-up, cosine to 2 %, weight decay {settings["decay"]:g}, gradients clipped at 1,
-bfloat16 autocast, seed {settings["seed"]}. {log["seconds"]:.0f} seconds on {settings["threads"]} threads of a shared
-machine, torch {log["torch"]}, Python {log["python"]}.
+over {tokens["stream"]:,}, in windows of 256, 512 and 1024, in rounds of {" and ".join(map(str, settings["steps"]))}
+steps, each with {settings["warmup"]} of warm-up and a cosine to 2 %. AdamW (0.9, 0.95), peak rate {settings["rate"]:g},
+weight decay {settings["decay"]:g}, gradients clipped at 1, bfloat16 autocast, seed {settings["seed"]}.
+{log["seconds"]:.0f} seconds on {settings["threads"]} threads of a shared machine, torch {log["torch"]}, Python
+{log["python"]}.
 
 The checkpoint is that of step {best["step"]}, with the least loss on the calibration parts ({best["builtin"]:.3f} nats
 a token on the library's, {best["sotu"]:.3f} on the addresses'; training {best["training"]:.3f}). All evaluations are in
