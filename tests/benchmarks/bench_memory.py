@@ -15,7 +15,7 @@ import threading
 import time
 from pathlib import Path
 
-WINDOW, CALIBRATION, EVALUATION = 512, 4096, 1024
+WINDOW, CALIBRATION, EVALUATION = 512, 2048, 1024
 LIMIT_MIB = 1.2 * 1024
 
 
