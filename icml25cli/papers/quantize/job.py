@@ -137,25 +137,29 @@ def make_plan(model: StreamedModel, options: Options) -> tuple[Plan, dict[str, A
         exclude=options.exclude,
     )
     blocks = _covered_blocks(model, plan)
-    code = _code(model, plan, blocks, options)
-    bits = options.scalar_bits or _matching_bits(model, plan, blocks, code, options.group_size)
-    methods = {
-        "nestquant": nestquant(code, ldlq=options.ldlq),
-        "rtn": rtn(bits, options.group_size),
-        "gptq": gptq(bits, options.group_size),
-        "nf4": nf4(),
-    }
     names = dict.fromkeys((options.method, *options.baselines))  # each once, the main one first
-    # Under every rotation: what a rotation does to one method it should be seen to do to all.
-    candidates = tuple(Candidate(methods[name], rotation) for rotation in options.rotations for name in names)
+    candidates: list[Candidate] = []
+    for rotation in dict.fromkeys(options.rotations):  # what a rotation does to one method it should be seen to do to all
+        code = _code(model, plan, blocks, rotation, options)
+        bits = options.scalar_bits or _matching_bits(model, plan, blocks, code, options.group_size)
+        methods = {
+            "nestquant": nestquant(code, ldlq=options.ldlq),
+            "rtn": rtn(bits, options.group_size),
+            "gptq": gptq(bits, options.group_size),
+            "nf4": nf4(),
+        }
+        candidates += [Candidate(methods[name], rotation) for name in names]
+    specs = [candidate.method.spec() for candidate in candidates]
     facts = {
         "q": options.q,
-        "scales_times_q": [round(beta * options.q, 4) for beta in code.betas],
-        "scalar_bits": bits,
+        "scales_times_q": [
+            [round(beta * options.q, 4) for beta in spec["betas"]] for spec in specs if spec["name"] == "nestquant"
+        ],
+        "scalar_bits": options.scalar_bits or bits,
         "group_size": options.group_size,
         **text_facts,
     }
-    return replace(plan, candidates=candidates), facts
+    return replace(plan, candidates=tuple(candidates)), facts
 
 
 def _windows(source: ModelSource, options: Options) -> tuple[ndarray, ndarray, dict[str, Any]]:
@@ -219,10 +223,8 @@ def _covered_blocks(model: StreamedModel, plan: Plan) -> list[int]:
     return covered
 
 
-def _code(model: StreamedModel, plan: Plan, blocks: list[int], options: Options) -> LatticeCode:
-    return code_for(
-        options.betas, options.q, options.k, lambda: _weight_sample(model, plan, blocks, options.rotations[0])
-    )
+def _code(model: StreamedModel, plan: Plan, blocks: list[int], rotation: str, options: Options) -> LatticeCode:
+    return code_for(options.betas, options.q, options.k, lambda: _weight_sample(model, plan, blocks, rotation))
 
 
 def _weight_sample(model: StreamedModel, plan: Plan, blocks: list[int], rotation: str) -> Float32[ndarray, "n 8"]:
