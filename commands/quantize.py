@@ -117,23 +117,26 @@ def run(
     from icml25cli.core.errors import CheckFailed
     from icml25cli.core.files import write_json
     from icml25cli.core.models import pick_device, resolve
-    from icml25cli.core.parallel import set_threads
     from icml25cli.core.plots import check_figure, save_figure
     from icml25cli.core.progress import note, warnings_so_far
     from icml25cli.core.runs import check_output, commit_output
+
+    report = Report("quantize", seed=seed)
+    if output:
+        check_output(output, force=force)
+    if plot:
+        check_figure(plot, force=force)
+    source = resolve(model, allow_download=allow_download, trust_remote_code=trust_remote_code)
+
+    # Only now what takes seconds to import: a mistyped name is answered at once.
+    from icml25cli.core.parallel import set_threads
     from icml25cli.papers.quantize import figures
     from icml25cli.papers.quantize.export import write_model
     from icml25cli.papers.quantize.job import Options, carry_out
     from icml25cli.papers.quantize.model import by_block, cautions, comparison, differences, rate
 
-    report = Report("quantize", seed=seed)
     set_threads(threads)
-    if output:
-        check_output(output, force=force)
-    if plot:
-        check_figure(plot, force=force)
     chosen = pick_device(device)
-    source = resolve(model, allow_download=allow_download, trust_remote_code=trust_remote_code)
     options = Options(
         method=method.value,
         baselines=tuple(b.value for b in baseline or (BaselineName.rtn, BaselineName.gptq) if b != BaselineName.none),

@@ -6,6 +6,7 @@ Does not know what the items are. Results come in order, as if the items had bee
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import sys
 import warnings
@@ -28,7 +29,9 @@ def usable_cpus() -> int:
 
 
 def set_threads(threads: int | None) -> None:
-    """Let this process compute with ``threads`` threads, by default as many as it has CPUs."""
+    """Let this process compute with ``threads`` threads, by default ``OMP_NUM_THREADS`` or as many as it has CPUs."""
+    if threads is None and os.environ.get("OMP_NUM_THREADS"):
+        return
     import numba
     import torch
 
