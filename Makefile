@@ -9,7 +9,7 @@ quickstart: $(VENV)/installed
 	$(BIN)/icml25 quantize --method nestquant tiny
 
 test: $(VENV)/installed-test
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto
 
 lint: $(VENV)/installed-dev
 	$(BIN)/ruff check .

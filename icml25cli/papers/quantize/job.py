@@ -139,7 +139,9 @@ def make_plan(model: StreamedModel, options: Options) -> tuple[Plan, dict[str, A
     blocks = _covered_blocks(model, plan)
     names = dict.fromkeys((options.method, *options.baselines))  # each once, the main one first
     candidates: list[Candidate] = []
-    for rotation in dict.fromkeys(options.rotations):  # what a rotation does to one method it should be seen to do to all
+    for rotation in dict.fromkeys(
+        options.rotations
+    ):  # what a rotation does to one method it should be seen to do to all
         code = _code(model, plan, blocks, rotation, options)
         bits = options.scalar_bits or _matching_bits(model, plan, blocks, code, options.group_size)
         methods = {
