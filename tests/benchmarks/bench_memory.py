@@ -24,8 +24,8 @@ def anonymous_mib() -> float:
     return int(status.split("RssAnon:")[1].split()[0]) / 1024
 
 
-def measure(model: Path, width: int) -> dict[str, float]:
-    """Quantise ``model`` by all three methods and return the peak in MiB."""
+def measure(model: Path, width: int, baselines: tuple[str, ...]) -> dict[str, float]:
+    """Quantise ``model`` and return the peak in MiB."""
     from icml25cli.core.models import resolve
     from icml25cli.core.parallel import set_threads
     from icml25cli.papers.quantize import export  # noqa: F401 -- imports count as imports
@@ -42,24 +42,26 @@ def measure(model: Path, width: int) -> dict[str, float]:
     thread = threading.Thread(target=watch)
     thread.start()
     started = time.monotonic()
-    options = Options(window=WINDOW, calibration_tokens=CALIBRATION, evaluation_tokens=EVALUATION)
+    options = Options(baselines=baselines, window=WINDOW, calibration_tokens=CALIBRATION, evaluation_tokens=EVALUATION)
     with tempfile.TemporaryDirectory() as output, carry_out(resolve(model), options, output=Path(output) / "out"):
         pass
     seconds = time.monotonic() - started
     done.set()
     thread.join()
-    states = 4 * width * (CALIBRATION + 4 * EVALUATION) / 2**20  # calibration, float and three methods, float32
+    # Float32: the calibration windows, and the evaluation windows of the float model and of every method.
+    states = 4 * width * (CALIBRATION + (2 + len(baselines)) * EVALUATION) / 2**20
     return {"peak_mib": peak - before, "states_mib": states, "net_mib": peak - before - states, "seconds": seconds}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--layers", type=int, nargs="+", default=[11, 22])
+    parser.add_argument("--baselines", nargs="*", default=["rtn", "gptq"])
     parser.add_argument("--one", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--width", type=int, default=2048)
     args = parser.parse_args()
     if args.one:
-        print(json.dumps(measure(args.one, args.width)))
+        print(json.dumps(measure(args.one, args.width, tuple(args.baselines))))
         return
     sys.path.insert(0, str(Path(__file__).parents[2]))
     from tests.make_models import make_large_llama
@@ -70,7 +72,16 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as directory:
             model = make_large_llama(Path(directory) / "model", layers=layers, width=args.width)
             done = subprocess.run(
-                [sys.executable, __file__, "--one", str(model), "--width", str(args.width)],
+                [
+                    sys.executable,
+                    __file__,
+                    "--one",
+                    str(model),
+                    "--width",
+                    str(args.width),
+                    "--baselines",
+                    *args.baselines,
+                ],
                 capture_output=True,
                 text=True,
                 check=True,
