@@ -118,7 +118,7 @@ def _complain(message: str, hint: str | None = None) -> None:
 def _resume_hint() -> str | None:
     from icml25cli.core.runs import resume_hint
 
-    return resume_hint()
+    return resume_hint() or "nothing was finished yet that a repetition could continue"
 
 
 def _run(args: list[str], settings: Settings) -> int:
@@ -176,7 +176,8 @@ def _guarded(args: list[str], settings: Settings) -> int:
         raise
     except TyperException as error:
         usage: Any = error  # the class that all of Typer's usage errors derive from is not public
-        _complain(usage.format_message(), _usage_hint(usage))
+        # pydantic's prefix, which Typer hands on, says nothing to whoever typed the value.
+        _complain(usage.format_message().replace("Value error, ", ""), _usage_hint(usage))
         code = usage.exit_code
     except Exception as error:
         _complain(

@@ -100,6 +100,20 @@ def common_tail(name: str) -> list[str]:
             "the environment over the file given with --config. ICML25_CACHE_DIR moves the cache, HF_HUB_OFFLINE=1 "
             "forbids hubs, NO_COLOR turns colour off."
         ),
+        ".SH FILES",
+        *paragraphs(
+            "A file for --config is TOML with a table for each command and a sub-table for each other verb; keys are "
+            "long options without the dashes in front. Arguments cannot be set. A verb reads its own table only:"
+        ),
+        ".PP",
+        ".RS 4",
+        ".nf",
+        *(
+            escape(line)
+            for line in ("[quantize]", "calib-tokens = 4096", "rotation = ['none']", "", "[quantize.encode]", "q = 10")
+        ),
+        ".fi",
+        ".RE",
         ".SH EXIT STATUS",
     ]
     for code, says in EXIT_STATUS:

@@ -38,10 +38,13 @@ def read_config(path: Path, words: list[str], *, options: set[str], verbs: set[s
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InputError(f"{path} is not TOML: {error}") from error
     for name, table in tables.items():
-        if name not in COMMANDS:
-            raise _unknown("table", name, path, COMMANDS)
         if not isinstance(table, dict):
-            raise UsageError(f"{path}: '{name}' must be a table", hint=f"write [{name}] and options below it")
+            raise UsageError(
+                f"{path}: '{name}' stands outside a table",
+                hint=f"write [{words[0]}] on a line and the options below it",
+            )
+        if name not in COMMANDS:
+            raise _unknown("table", name, path, [n for n, command in COMMANDS.items() if command.module])
     table = tables.get(words[0], {})
     for word in words[1:]:
         table = table.get(word, {})

@@ -44,7 +44,7 @@ def _console(stderr: bool) -> Console:
     return Stream(
         stderr=stderr,
         width=None if on_terminal else UNBOUNDED_WIDTH,
-        force_terminal=on_terminal,
+        force_terminal=on_terminal and not os.environ.get("NO_COLOR"),  # without: no bold either, plain text
         color_system="auto" if on_terminal and not os.environ.get("NO_COLOR") else None,
         markup=False,
         emoji=False,

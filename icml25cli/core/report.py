@@ -141,10 +141,10 @@ def _render(report: Report, console: Console) -> None:
     if facts:
         console.print(plain(" · ".join(f"{key} {_cell(value)}" for key, value in facts.items()), style="dim"))
     if report.rows:
-        console.print(_table(None, report.rows))
+        console.print(_fitting(console, None, report.rows))
     for name, rows in report.tables.items():
         if rows:
-            console.print(_table(name.replace("_", " "), rows))
+            console.print(_fitting(console, name.replace("_", " "), rows))
     headline = {**report.answer, **(report.metrics if not report.rows else {})}
     for key, value in headline.items():
         console.print(plain(f"{key.replace('_', ' ')}: ", style="bold") + plain(_cell(value)))
@@ -158,7 +158,25 @@ def _render(report: Report, console: Console) -> None:
         console.print(plain(f"{report.elapsed_seconds:.1f} s", style="dim"))
 
 
-def _table(name: str | None, rows: Sequence[Row]) -> Table:
+def _fitting(console: Console, name: str | None, rows: Sequence[Row]) -> Table:
+    """A row a method; on a terminal too narrow for that a column a method, where that fits."""
+    from icml25cli.core.console import UNBOUNDED_WIDTH
+
+    upright = _table(name, rows)
+    unbounded = console.options.update(width=UNBOUNDED_WIDTH)
+    if console.measure(upright, options=unbounded).maximum <= console.width:
+        return upright
+    first, *others = list(dict.fromkeys(key for row in rows for key in row if not key.endswith("_se")))
+    labels = [_cell(row.get(first)) for row in rows]
+    across = [
+        {first: key.replace("_", " "), **{f"{i}": _with_error(row, key) for i, row in enumerate(rows)}}
+        for key in others
+    ]
+    turned = _table(name, across, headings=[first.replace("_", " "), *labels])
+    return turned if console.measure(turned, options=unbounded).maximum <= console.width else upright
+
+
+def _table(name: str | None, rows: Sequence[Row], headings: Sequence[str] | None = None) -> Table:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -167,9 +185,11 @@ def _table(name: str | None, rows: Sequence[Row]) -> Table:
     named = list(dict.fromkeys(key for row in rows for key in row))
     keys = [key for key in named if not (key.endswith("_se") and key.removesuffix("_se") in named)]
     table = Table(title=plain(name, style="italic") if name else None, title_justify="left", box=SIMPLE_HEAD)
-    for key in keys:
+    for key, heading in zip(keys, headings or [key.replace("_", " ") for key in keys], strict=True):
         numeric = any(isinstance(row.get(key), (int, float)) and not isinstance(row.get(key), bool) for row in rows)
-        table.add_column(plain(key.replace("_", " ")), justify="right" if numeric else "left", overflow="fold")
+        table.add_column(
+            plain(heading), justify="right" if numeric else "left", overflow="fold", no_wrap=numeric or bool(headings)
+        )
     for row in rows:
         table.add_row(*(plain(_with_error(row, key)) for key in keys))
     return table

@@ -80,7 +80,7 @@ def _every_command(
         typer.Option(
             "--config",
             metavar="FILE",
-            help="Read options from a TOML file.",
+            help="Read options from a TOML file: [quantize], then calib-tokens = 1024.",
             is_eager=True,
             callback=_read_config,
             expose_value=False,

@@ -96,7 +96,7 @@ def test_a_wrong_word_gets_one_sentence_and_a_hint(icml25, args, code, says):
     [
         ("[quantise]\nq = 8\n", "did you mean 'quantize'?"),
         ("[quantize]\nmethdo = 'rtn'\n", "did you mean 'method'?"),
-        ("q = 8\n", "unknown table 'q'"),
+        ("q = 8\n", "'q' stands outside a table"),
         ("[quantize]\nmodel = 'tiny'\n", "unknown key 'model'"),
     ],
 )

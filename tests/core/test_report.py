@@ -87,3 +87,24 @@ def test_a_standard_error_stands_beside_its_figure(capsys):
     out = capsys.readouterr().out
     assert "88.64 ± 4" in out
     assert "perplexity se" not in out
+
+
+def test_a_table_too_wide_for_a_terminal_is_turned(monkeypatch):
+    from io import StringIO
+
+    from rich.console import Console
+
+    from icml25cli.core import report as module
+
+    rows = [
+        {"method": name, "rotation": "random-hadamard", "bits_per_weight": 4.179, "perplexity": 88.64, "kl": 0.0004}
+        for name in ("nestquant", "rtn")
+    ]
+    narrow = Console(file=StringIO(), width=60)
+    narrow.print(module._fitting(narrow, None, rows))
+    lines = narrow.file.getvalue().splitlines()  # type: ignore[attr-defined]
+    assert max(map(len, lines)) <= 60
+    assert any(line.split() == ["bits", "per", "weight", "4.179", "4.179"] for line in lines)
+    wide = Console(file=StringIO(), width=120)
+    wide.print(module._fitting(wide, None, rows))
+    assert any(line.split()[:2] == ["nestquant", "random-hadamard"] for line in wide.file.getvalue().splitlines())  # type: ignore[attr-defined]

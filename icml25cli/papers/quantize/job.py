@@ -81,7 +81,8 @@ class Job:
             )
         said.append(
             "Calibration is the same for all methods: Hessians of the float model. Bits count codes, scales, zero "
-            "points and padding as stored; embedding, head and norms stay as they are."
+            "points and padding as stored; embedding, head and norms stay as they are. KL and NLL are in nats a token, "
+            "± one standard error over windows; lower is better."
         )
         return tuple(said)
 

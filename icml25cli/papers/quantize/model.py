@@ -168,7 +168,7 @@ def by_block(main: Judged) -> list[dict[str, Any]]:
             {
                 "block": block,
                 "proxy_loss": sum(t["relative_proxy_loss"] for t in tensors) / len(tensors),
-                "worst": worst["tensor"],
+                "worst": worst["tensor"].partition(f".{block}.")[2],
                 "worst_proxy_loss": worst["relative_proxy_loss"],
                 "relative_mse": sum(t["relative_mse"] for t in tensors) / len(tensors),
                 "overloads": sum(t["overloads"] or 0 for t in tensors),
