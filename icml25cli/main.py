@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import sys
@@ -16,7 +17,7 @@ from typer.exceptions import TyperException
 from typer.main import get_command
 
 from icml25cli.catalog import COMMANDS
-from icml25cli.core.errors import MissingError, ToolboxError
+from icml25cli.core.errors import InputError, MissingError, ToolboxError
 from icml25cli.core.verbs import ENVIRONMENT_PREFIX, Group, Settings, markup_mode
 
 PLUGINS = "icml25cli.commands"
@@ -144,6 +145,9 @@ def main(args: list[str] | None = None) -> int:
     """Run ``icml25`` and return its exit code (the manual page lists them)."""
     settings = Settings()
     signal.signal(signal.SIGTERM, _terminate)
+    for stream in (sys.stdout, sys.stderr):  # a name that the terminal's encoding lacks is shown escaped
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         code = _guarded(sys.argv[1:] if args is None else args, settings)
         if sys.stdout is not None:
@@ -159,6 +163,9 @@ def main(args: list[str] | None = None) -> int:
 
 
 def _guarded(args: list[str], settings: Settings) -> int:
+    if not _current_folder_exists():  # first: torch's own libraries abort the process there
+        _complain("the current folder does not exist any more", "change to one that does")
+        return InputError.exit_code
     try:
         return _run(args, settings)
     except typer.Exit as done:
@@ -190,6 +197,13 @@ def _guarded(args: list[str], settings: Settings) -> int:
 
         traceback.print_exc()
     return code
+
+
+def _current_folder_exists() -> bool:
+    try:
+        return bool(os.getcwd())
+    except FileNotFoundError:
+        return False
 
 
 def _usage_hint(error: Any) -> str | None:

@@ -116,7 +116,7 @@ def _read_json(file: Path) -> dict[str, Any]:
         value = json.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"{file} cannot be read: {(error.strerror or str(error)).lower()}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{file} is not JSON: {error}") from error
     if not isinstance(value, dict):
         raise InputError(f"{file} is not a JSON object")

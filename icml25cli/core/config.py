@@ -19,12 +19,12 @@ def _unknown(kind: str, word: str, path: Path, known: Iterable[str]) -> UsageErr
     return UsageError(f"{path}: unknown {kind} '{word}'", hint=hint)
 
 
-def read_config(path: Path, words: list[str], *, options: set[str], verbs: set[str]) -> dict[str, Any]:
+def read_config(path: Path, words: list[str], *, options: dict[str, str], verbs: set[str]) -> dict[str, Any]:
     """The values of ``[command]`` or ``[command.verb]`` as a mapping from option name (with ``_``) to value.
 
     Args:
         words: the command and, unless it is the default one, its verb.
-        options: the names that may be set; arguments and secrets may not.
+        options: what may be set (arguments and secrets may not): long option with ``_`` to parameter name.
         verbs: sub-tables that may stand beside the options.
 
     Raises:
@@ -48,12 +48,14 @@ def read_config(path: Path, words: list[str], *, options: set[str], verbs: set[s
     table = tables.get(words[0], {})
     for word in words[1:]:
         table = table.get(word, {})
+        if not isinstance(table, dict):
+            raise UsageError(f"{path}: '{word}' must be one table", hint=f"write [{'.'.join(words)}] once")
     values = {}
     for key, value in table.items():
         name = key.replace("-", "_")
         if isinstance(value, dict) and name in {verb.replace("-", "_") for verb in verbs} and len(words) == 1:
             continue
         if name not in options:
-            raise _unknown("key", key, path, {option.replace("_", "-") for option in options} | verbs)
-        values[name] = value
+            raise _unknown("key", key, path, {option.replace("_", "-") for option in options})
+        values[options[name]] = value
     return values

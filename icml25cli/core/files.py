@@ -26,6 +26,7 @@ HINTS = {
     errno.EFBIG: "raise the file size limit (ulimit -f) or choose another file system; finished work is kept",
     errno.EIO: "the disk reports a fault; choose another place",
     errno.EACCES: _PLACE,
+    errno.ENOENT: _PLACE,
     errno.EPERM: _PLACE,
     errno.EROFS: _PLACE,
     errno.EBUSY: "name a new folder inside it",

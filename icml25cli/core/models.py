@@ -203,6 +203,9 @@ def _check_causal(path: Path, config: dict[str, Any], trust_remote_code: bool) -
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
     file = path / "config.json"
+    for field, kind in (("auto_map", dict), ("architectures", list)):
+        if not isinstance(config.get(field) or kind(), kind):
+            raise InputError(f"{file}: {field} is no {'object' if kind is dict else 'list'}")
     remote = "AutoModelForCausalLM" in (config.get("auto_map") or {})
     known = config["model_type"] in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
     if not known and not (remote and trust_remote_code):
@@ -210,7 +213,7 @@ def _check_causal(path: Path, config: dict[str, Any], trust_remote_code: bool) -
             f"{file}: transformers knows no causal language model of type {config['model_type']}",
             hint="it brings code of its own: --trust-remote-code runs it" if remote else None,
         )
-    architectures = config.get("architectures") or []
+    architectures = [str(name) for name in config.get("architectures") or []]
     causal = set(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values())
     if known and architectures and not causal.intersection(architectures):
         raise InputError(f"{file} names the architecture {architectures[0]}, which is no causal language model")

@@ -106,7 +106,8 @@ def show(report: Report, *, as_json: bool = False) -> None:
     report.finish()
     with standard_output():
         if as_json:
-            print(json.dumps(report.document(), indent=2, ensure_ascii=False, allow_nan=False))
+            utf8 = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+            print(json.dumps(report.document(), indent=2, ensure_ascii=not utf8, allow_nan=False))
         else:
             from icml25cli.core.console import stdout
 

@@ -210,7 +210,7 @@ def _refuse_other(manifest: Path, prints: dict[str, str]) -> None:
     try:
         there = json.loads(manifest.read_text(encoding="utf-8"))
         made_by, before = (there["format"], there["toolbox"]), dict(there["fingerprints"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(f"{manifest} cannot be read as a run's manifest", hint="--fresh starts anew") from error
     if made_by != (FORMAT, version("icml25")):
         raise InputError(

@@ -204,9 +204,12 @@ def remove(name: str) -> int:
 def _record(asset: Asset) -> dict[str, Any]:
     """What was noted when the asset was installed; empty when it was not."""
     try:
-        return json.loads((asset.folder / "record.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
+        record = json.loads((asset.folder / "record.json").read_text(encoding="utf-8"))
+        files = record["files"].values()
+        sound = isinstance(record["version"], str) and all({"bytes", "sha256"} <= entry.keys() for entry in files)
+        return record if sound else {}
+    except (OSError, ValueError, RecursionError, TypeError, KeyError, AttributeError):
+        return {}  # damaged counts as absent: fetching repairs it
 
 
 def _archive(source: Source) -> Path:

@@ -53,7 +53,13 @@ def _read_config(ctx: typer.Context, value: Path | None) -> Path | None:
         words = [word for word in ctx.command_path.split()[1:] if word != DEFAULT_VERB]
         group = ctx.parent.command if ctx.parent and ctx.parent.parent else None
         verbs = {str(verb) for verb in getattr(group, "commands", ())} - {DEFAULT_VERB}
-        options = {p.name for p in ctx.command.params if p.param_type_name == "option" and p.expose_value}
+        options = {
+            opt.lstrip("-").replace("-", "_"): str(param.name)
+            for param in ctx.command.params
+            if param.param_type_name == "option" and param.expose_value
+            for opt in param.opts
+            if opt.startswith("--")
+        }
         table = read_config(value, words, options=options, verbs=verbs)
     ctx.default_map = table | shared
     return value
@@ -139,6 +145,15 @@ class Verb(TyperCommand):
             return super().invoke(ctx)
 
 
+def _name_environment(command: Any, prefix: str) -> None:
+    """Let options whose parameter is called otherwise (``--eval``) have the variable that their own name promises."""
+    for param in command.params:
+        for opt in param.opts:
+            name = opt.lstrip("-").replace("-", "_")
+            if opt.startswith("--") and name != param.name and not param.envvar:
+                param.envvar = f"{prefix}_{name.upper()}"
+
+
 class Group(TyperGroup):
     """A group that shows its help when nothing follows it."""
 
@@ -169,6 +184,9 @@ class DefaultVerbGroup(Group):
         run = self.commands[DEFAULT_VERB]
         # `run` is silent on the command line, so it is silent in the environment: ICML25_QUANTIZE_METHOD.
         run.context_settings = {**run.context_settings, "auto_envvar_prefix": ctx.auto_envvar_prefix}
+        for verb, command in self.commands.items():
+            prefix = ctx.auto_envvar_prefix or ENVIRONMENT_PREFIX
+            _name_environment(command, prefix if verb == DEFAULT_VERB else f"{prefix}_{verb.upper().replace('-', '_')}")
         return super().parse_args(ctx, args)
 
     def _refuse_mistyped_verb(self, word: str) -> None:

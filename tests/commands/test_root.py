@@ -161,3 +161,31 @@ def test_environment_and_config_yield_to_the_command_line(icml25, tmp_path):
         done = icml25(*args, env=env)
         assert done.code == code, done.err
         assert says in done.err
+
+
+def test_a_folder_that_was_removed_under_us_is_named(program, environment, tmp_path):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    script = f"import os; os.rmdir({str(gone)!r}); os.execv({program!r}, ['icml25', 'quantize', 'encode', 'x.npy', '-o', 'y'])"
+    done = subprocess.run([sys.executable, "-c", script], cwd=gone, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "current folder" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["caf\udce9", "naïve·"])
+def test_a_name_that_the_terminal_cannot_show_is_escaped(icml25, name):
+    done = icml25("quantize", name, env={"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"})
+    assert done.code == 3
+    assert "internal" not in done.err
+
+
+def test_options_in_files_and_environment_go_by_their_own_names(icml25, tmp_path):
+    (tmp_path / "c.toml").write_text("[quantize]\neval = 'absent.txt'\ndamp = -1.0\n")
+    done = icml25("quantize", "tiny", "--config", "c.toml")
+    assert done.code == 2
+    assert "--damp" in done.err
+    assert "--damp" in icml25("quantize", "tiny", env={"ICML25_QUANTIZE_DAMP": "-1"}).err
+    (tmp_path / "c.toml").write_text("[[quantize.encode]]\nq = 8\n")
+    done = icml25("quantize", "encode", "x.npy", "-o", "y", "--config", "c.toml")
+    assert done.code == 2
+    assert "one table" in done.err

@@ -167,7 +167,8 @@ def make_plan(model: StreamedModel, options: Options) -> tuple[Plan, dict[str, A
 
 def _windows(source: ModelSource, options: Options) -> tuple[ndarray, ndarray, dict[str, Any]]:
     tokenizer = load_tokenizer(source)
-    length = min(options.window, source.config.get("max_position_embeddings") or options.window)
+    longest = source.config.get("max_position_embeddings")
+    length = min(options.window, longest) if isinstance(longest, int) and longest > 1 else options.window
     texts = {
         "calibration": find_text(options.calibration, "calibration"),
         "evaluation": find_text(options.evaluation, "test"),

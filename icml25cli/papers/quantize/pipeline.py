@@ -10,6 +10,7 @@ no candidate's error steers another's. Knows models and runs. Does not know the 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import time
@@ -20,9 +21,11 @@ from typing import Any
 
 import torch
 from jaxtyping import Float, Int64
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from icml25cli.core.errors import InputError
 from icml25cli.core.progress import Progress
 from icml25cli.core.runs import Run
 from icml25cli.core.streaming import StreamedModel
@@ -79,7 +82,9 @@ def quantize_blocks(model: StreamedModel, plan: Plan, run: Run) -> None:
         progress.advance(first)
         if first == model.block_count:
             return
-        states = load_file(_state_file(run, first - 1)) if first else _embed(model, plan)
+        with _whole(run):
+            resumed = load_file(_state_file(run, first - 1)) if first else None
+        states = resumed or _embed(model, plan)
         for index in range(first, model.block_count):
             started = time.monotonic()
             states, codes, records = _quantize_block(model, plan, index, states)
@@ -103,7 +108,8 @@ def unit_name(index: int) -> str:
 
 def final_states(model: StreamedModel, run: Run) -> dict[str, Float[Tensor, "windows length d"]]:
     """Hidden states of the evaluation windows after the last block: the float model's and each candidate's."""
-    return load_file(_state_file(run, model.block_count - 1))
+    with _whole(run):
+        return load_file(_state_file(run, model.block_count - 1))
 
 
 def forget_states(model: StreamedModel, run: Run) -> None:
@@ -113,12 +119,23 @@ def forget_states(model: StreamedModel, run: Run) -> None:
 
 def codes(run: Run, index: int) -> dict[str, Tensor]:
     """What the main candidate stores for block ``index``, by tensor name."""
-    return load_file(run.path(unit_name(index)) / "codes.safetensors")
+    with _whole(run):
+        return load_file(run.path(unit_name(index)) / "codes.safetensors")
 
 
 def records(run: Run, block_count: int) -> list[dict[str, Any]]:
     """Per block: ``seconds`` and, per candidate key, ``calibration_seconds``, ``seconds`` and ``tensors``."""
-    return [json.loads((run.path(unit_name(i)) / "records.json").read_text()) for i in range(block_count)]
+    with _whole(run):
+        return [json.loads((run.path(unit_name(i)) / "records.json").read_text()) for i in range(block_count)]
+
+
+@contextlib.contextmanager
+def _whole(run: Run) -> Iterator[None]:
+    """Units are written whole, so one that cannot be read was damaged later."""
+    try:
+        yield
+    except (OSError, ValueError, RecursionError, SafetensorError) as error:
+        raise InputError(f"the finished work in {run.directory} is damaged", hint="--fresh starts anew") from error
 
 
 def _state_file(run: Run, index: int) -> Path:
