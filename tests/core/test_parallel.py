@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import time
 import warnings
 
 import numba
@@ -111,13 +112,12 @@ def test_an_exception_between_two_results_ends_the_workers(tmp_path):
 
 INTERRUPTED = """
 import os, signal, sys
-PIPE = sys.argv[1]
+PIDS = sys.argv[1]
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 os.setsid()
 from icml25cli.core.parallel import parallel_map
 def wait(_):
-    with open(PIPE, "w") as pipe:
-        print(os.getpid(), file=pipe)
+    open(os.path.join(PIDS, str(os.getpid())), "w").close()
     signal.pause()
 try:
     parallel_map(wait, range(4), jobs=2)
@@ -129,13 +129,14 @@ except BaseException as error:
 
 @pytest.mark.parametrize(("signum", "error"), [(signal.SIGINT, "KeyboardInterrupt"), (signal.SIGTERM, "SystemExit")])
 def test_an_interrupt_ends_the_workers_without_a_word(start, tmp_path, signum, error):
-    pipe = tmp_path / "pids"
-    os.mkfifo(pipe)
-    parent = start(INTERRUPTED, pipe)
-    workers = []
-    while len(workers) < 2:  # the pipe ends whenever a worker closes it before the other has opened it
-        with open(pipe) as pids:
-            workers += [psutil.Process(int(pid)) for pid in pids]
+    pids = tmp_path / "pids"
+    pids.mkdir()
+    parent = start(INTERRUPTED, pids)
+    while (
+        len(found := list(pids.iterdir())) < 2
+    ):  # a file each: what two write into one pipe can be lost between readers
+        time.sleep(0.01)
+    workers = [psutil.Process(int(file.name)) for file in found]
     if signum == signal.SIGINT:
         os.killpg(parent.pid, signum)  # as a terminal sends it, to the workers too
     else:
