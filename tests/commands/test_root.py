@@ -166,7 +166,8 @@ def test_environment_and_config_yield_to_the_command_line(icml25, tmp_path):
 def test_a_folder_that_was_removed_under_us_is_named(program, environment, tmp_path):
     gone = tmp_path / "gone"
     gone.mkdir()
-    script = f"import os; os.rmdir({str(gone)!r}); os.execv({program!r}, ['icml25', 'quantize', 'encode', 'x.npy', '-o', 'y'])"
+    words = ["icml25", "quantize", "encode", "x.npy", "-o", "y"]
+    script = f"import os; os.rmdir({str(gone)!r}); os.execv({program!r}, {words!r})"
     done = subprocess.run([sys.executable, "-c", script], cwd=gone, env=environment, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (3, "")
     assert "current folder" in done.stderr

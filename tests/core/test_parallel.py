@@ -132,9 +132,7 @@ def test_an_interrupt_ends_the_workers_without_a_word(start, tmp_path, signum, e
     pids = tmp_path / "pids"
     pids.mkdir()
     parent = start(INTERRUPTED, pids)
-    while (
-        len(found := list(pids.iterdir())) < 2
-    ):  # a file each: what two write into one pipe can be lost between readers
+    while len(found := list(pids.iterdir())) < 2:  # a file each: one pipe can lose what is written between readers
         time.sleep(0.01)
     workers = [psutil.Process(int(file.name)) for file in found]
     if signum == signal.SIGINT:
