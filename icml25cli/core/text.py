@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from icml25cli.core.errors import InputError
 
 if TYPE_CHECKING:
-    from jaxtyping import Int64, UInt64
+    from jaxtyping import Bool, Int64, UInt64
     from numpy import ndarray
     from transformers import PreTrainedTokenizerBase
 
@@ -269,7 +269,14 @@ def windows(
 
 
 def overlap(evaluation: Int64[ndarray, "n length"], calibration: Int64[ndarray, "m other"], run: int = 32) -> float:
-    """Share of evaluation windows that hold a run of ``run`` tokens which also stands in a calibration window.
+    """Share of evaluation windows that ``shares_text`` with the calibration windows."""
+    return float(shares_text(evaluation, calibration, run).mean())
+
+
+def shares_text(
+    evaluation: Int64[ndarray, "n length"], calibration: Int64[ndarray, "m other"], run: int = 32
+) -> Bool[ndarray, " n"]:
+    """Which evaluation windows hold a run of ``run`` tokens that also stands in a calibration window.
 
     The run is no longer than the shorter of the two windows. Runs are compared by 64-bit hashes, so a false alarm among
     a million runs on either side has a chance below 1e-7.
@@ -278,7 +285,7 @@ def overlap(evaluation: Int64[ndarray, "n length"], calibration: Int64[ndarray, 
 
     run = min(run, evaluation.shape[1], calibration.shape[1])
     seen = _run_hashes(evaluation, run)
-    return float(np.isin(seen, _run_hashes(calibration, run)).any(axis=1).mean())
+    return np.isin(seen, _run_hashes(calibration, run)).any(axis=1)
 
 
 def _run_hashes(tokens: Int64[ndarray, "n length"], run: int) -> UInt64[ndarray, "n starts"]:

@@ -16,7 +16,17 @@ from hypothesis import strategies as st
 
 from icml25cli.core import store, text
 from icml25cli.core.errors import InputError, MissingError
-from icml25cli.core.text import Text, builtin_text, find_text, overlap, part_of, read_text, token_stream, windows
+from icml25cli.core.text import (
+    Text,
+    builtin_text,
+    find_text,
+    overlap,
+    part_of,
+    read_text,
+    shares_text,
+    token_stream,
+    windows,
+)
 
 PARTS = ("training", "calibration", "test")
 
@@ -294,3 +304,12 @@ def test_the_share_is_that_of_comparing_every_run(seed, run, letters):
     rng = np.random.default_rng(seed)
     a, b = rng.integers(0, letters, (6, 14)), rng.integers(0, letters, (2, 17))
     assert overlap(a, b, run) == shares_a_run(a, b, run)
+
+
+def test_windows_that_share_text_are_named_one_by_one():
+    calibration = np.arange(200).reshape(2, 100)
+    evaluation = np.arange(1000, 1300).reshape(3, 100)
+    evaluation[1, 40:72] = calibration[0, 5:37]
+    assert shares_text(evaluation, calibration).tolist() == [False, True, False]
+    evaluation[1, 71] = 5000  # 31 tokens are no run of 32
+    assert not shares_text(evaluation, calibration).any()

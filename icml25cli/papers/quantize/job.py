@@ -21,9 +21,10 @@ from torch import Tensor
 from icml25cli.core.errors import CheckFailed, UsageError
 from icml25cli.core.files import remove
 from icml25cli.core.models import ModelSource, load_tokenizer
+from icml25cli.core.progress import warn
 from icml25cli.core.runs import Run, fingerprint, run_directory
 from icml25cli.core.streaming import StreamedModel
-from icml25cli.core.text import find_text, overlap, token_stream, windows
+from icml25cli.core.text import find_text, shares_text, token_stream, windows
 from icml25cli.papers.quantize.arrays import sample_blocks
 from icml25cli.papers.quantize.matrix import gptq, nestquant, nf4, rtn
 from icml25cli.papers.quantize.model import Judged, quantize_model
@@ -35,6 +36,7 @@ from icml25cli.papers.quantize.voronoi import LatticeCode
 
 SAMPLED_BLOCKS = 4  # decoder blocks whose weights choose the scales
 SAMPLE = 65_536  # blocks of eight weights
+MOST_SHARED = 0.1  # of the evaluation windows may share text with calibration, and are left out; beyond, it is a leak
 
 
 @dataclass(frozen=True)
@@ -187,11 +189,15 @@ def _windows(source: ModelSource, options: Options) -> tuple[ndarray, ndarray, d
         count=max(2, options.evaluation_tokens // length),
         name=texts["evaluation"].name,
     )
-    if shared := overlap(evaluation, calibration):
+    shared = shares_text(evaluation, calibration)
+    if shared.mean() > MOST_SHARED:
         raise CheckFailed(
-            f"{shared:.0%} of the evaluation windows contain text of the calibration windows",
+            f"{shared.mean():.0%} of the evaluation windows contain text of the calibration windows",
             hint="give --eval a text that is not in --calib",
         )
+    if shared.any():  # a licence or a quotation that both texts hold
+        warn(f"{shared.sum()} of {len(shared)} evaluation windows were left out: they share text with calibration")
+        evaluation = evaluation[~shared]
     return (
         calibration,
         evaluation,
