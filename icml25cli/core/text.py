@@ -285,7 +285,7 @@ def shares_text(
 
     run = min(run, evaluation.shape[1], calibration.shape[1])
     seen = _run_hashes(evaluation, run)
-    return np.isin(seen, _run_hashes(calibration, run)).any(axis=1)
+    return np.asarray(np.isin(seen, _run_hashes(calibration, run)).any(axis=1))
 
 
 def _run_hashes(tokens: Int64[ndarray, "n length"], run: int) -> UInt64[ndarray, "n starts"]:
