@@ -136,6 +136,12 @@ def _terminate(_signal: int, _frame: object) -> None:
     raise Terminated
 
 
+def _ignore_signals() -> None:
+    """A second Ctrl-C must not interrupt the sentence that answers the first."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
 def _silence(stream: Any) -> None:
     """Point a broken stream at nothing, so that the interpreter's own flush at exit stays quiet."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
@@ -174,13 +180,26 @@ def _guarded(args: list[str], settings: Settings) -> int:
         _complain(error.message, error.hint)
         code = error.exit_code
     except (KeyboardInterrupt, typer.Abort):
+        _ignore_signals()
         _complain("interrupted", _resume_hint())
         code = INTERRUPTED
     except Terminated:
+        _ignore_signals()
         _complain("terminated", _resume_hint())
         code = TERMINATED
     except BrokenPipeError:
         raise
+    except OSError as error:
+        if not error.filename:
+            raise  # of a stream: the caller says so
+        _complain(f"{error.filename}: {(error.strerror or str(error)).lower()}", "check that it is there and yours")
+        code = InputError.exit_code
+    except RecursionError:
+        _complain("an input is nested too deeply to be read", "check the files that were named")
+        code = InputError.exit_code
+    except MemoryError:
+        _complain("memory is exhausted", "use fewer --threads or a smaller model")
+        code = MissingError.exit_code
     except TyperException as error:
         usage: Any = error  # the class that all of Typer's usage errors derive from is not public
         # pydantic's prefix, which Typer hands on, says nothing to whoever typed the value.

@@ -39,7 +39,7 @@ Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of everything ran
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1 ...")]
 Threads = Annotated[
     Optional[int],  # noqa: UP045
-    typer.Option("--threads", min=1, help="Compute threads. [default: the CPUs this process may use]"),
+    typer.Option("--threads", min=1, max=1024, help="Compute threads. [default: the CPUs this process may use]"),
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Insist on continuing a run that was cut short.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Forget what an earlier run finished and start anew.")]
