@@ -247,6 +247,8 @@ def check_output(out: Path, *, force: bool = False) -> None:
         InputError: another process is writing it.
     """
     out = Path(os.path.realpath(out))
+    if not out.name:
+        raise OutputError(f"{out} is a mount point", hint=HINTS[errno.EBUSY])
     new, old, lock = _beside(out)
     with output_errors(out, new):
         out.parent.mkdir(parents=True, exist_ok=True)

@@ -82,7 +82,8 @@ def quantize_model(model: StreamedModel, plan: Plan, run: Run) -> tuple[Judged, 
     if not run.has(SCORES):
         _write_scores(model, plan, run)
     pipeline.forget_states(model, run)
-    scores = load_file(run.path(SCORES))
+    with pipeline.whole(run):
+        scores = load_file(run.path(SCORES))
     tokens = plan.evaluation.shape[1] - 1
 
     def score(key: str) -> Score:

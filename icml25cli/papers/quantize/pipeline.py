@@ -82,7 +82,7 @@ def quantize_blocks(model: StreamedModel, plan: Plan, run: Run) -> None:
         progress.advance(first)
         if first == model.block_count:
             return
-        with _whole(run):
+        with whole(run):
             resumed = load_file(_state_file(run, first - 1)) if first else None
         states = resumed or _embed(model, plan)
         for index in range(first, model.block_count):
@@ -108,7 +108,7 @@ def unit_name(index: int) -> str:
 
 def final_states(model: StreamedModel, run: Run) -> dict[str, Float[Tensor, "windows length d"]]:
     """Hidden states of the evaluation windows after the last block: the float model's and each candidate's."""
-    with _whole(run):
+    with whole(run):
         return load_file(_state_file(run, model.block_count - 1))
 
 
@@ -119,18 +119,18 @@ def forget_states(model: StreamedModel, run: Run) -> None:
 
 def codes(run: Run, index: int) -> dict[str, Tensor]:
     """What the main candidate stores for block ``index``, by tensor name."""
-    with _whole(run):
+    with whole(run):
         return load_file(run.path(unit_name(index)) / "codes.safetensors")
 
 
 def records(run: Run, block_count: int) -> list[dict[str, Any]]:
     """Per block: ``seconds`` and, per candidate key, ``calibration_seconds``, ``seconds`` and ``tensors``."""
-    with _whole(run):
+    with whole(run):
         return [json.loads((run.path(unit_name(i)) / "records.json").read_text()) for i in range(block_count)]
 
 
 @contextlib.contextmanager
-def _whole(run: Run) -> Iterator[None]:
+def whole(run: Run) -> Iterator[None]:
     """Units are written whole, so one that cannot be read was damaged later."""
     try:
         yield
