@@ -28,10 +28,9 @@ class MethodName(StrEnum):
 
 
 class BaselineName(StrEnum):
-    nestquant = "nestquant"
-    rtn = "rtn"
-    gptq = "gptq"
-    nf4 = "nf4"
+    _ignore_ = "method"
+    for method in MethodName:
+        vars()[method.name] = method.value
     none = "none"
 
 
@@ -94,7 +93,8 @@ def run(
         int, typer.Option("--window", min=2, help="Tokens of one window, for calibration and judging.")
     ] = 512,
     damping: Annotated[
-        float, typer.Option("--damp", min=0.0, help="Added to the Hessian's diagonal, in parts of its mean.")
+        float,
+        typer.Option("--damp", min=0.0, max=1000.0, help="Added to the Hessian's diagonal, in parts of its mean."),
     ] = 0.01,
     max_perplexity_increase: Annotated[
         float | None,
@@ -114,7 +114,7 @@ def run(
     as_json: opt.Json = False,
 ) -> None:
     """Quantise MODEL's decoder weights, judge it beside baselines on held-out text, and write it with -o."""
-    from icml25cli.core.errors import CheckFailed
+    from icml25cli.core.errors import CheckFailed, UsageError
     from icml25cli.core.files import write_json
     from icml25cli.core.models import pick_device, resolve
     from icml25cli.core.plots import check_figure, save_figure
@@ -122,6 +122,8 @@ def run(
     from icml25cli.core.runs import check_output, commit_output
 
     report = Report("quantize", seed=seed)
+    if format == Format.packed and method != MethodName.nestquant:
+        raise UsageError(f"--format packed is of codes, and {method.value} has none", hint="use --format bf16")
     if output:
         check_output(output, force=force)
     if plot:
@@ -139,7 +141,7 @@ def run(
     chosen = pick_device(device)
     options = Options(
         method=method.value,
-        baselines=tuple(b.value for b in baseline or (BaselineName.rtn, BaselineName.gptq) if b != BaselineName.none),
+        baselines=tuple(b.value for b in baseline or (MethodName.rtn, MethodName.gptq) if b != BaselineName.none),
         q=q,
         k=k,
         betas=betas,

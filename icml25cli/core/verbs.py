@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import os
 import sys
 from collections.abc import Callable, Iterable
@@ -135,7 +136,12 @@ class Verb(TyperCommand):
         if not args and self.no_args_is_help and not ctx.resilient_parsing:
             typer.echo(ctx.get_help())  # an answer, as for a group; Typer itself makes an error of it
             raise typer.Exit
-        return super().parse_args(ctx, args)
+        rest = super().parse_args(ctx, args)
+        for param in self.params:
+            value = ctx.params.get(str(param.name))
+            if isinstance(value, float) and not math.isfinite(value):  # passes every range, or orders like nothing
+                raise typer.BadParameter(f"{value} is not a finite number.", ctx=ctx, param=param)
+        return rest
 
     def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
         from icml25cli.core.progress import display

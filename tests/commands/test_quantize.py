@@ -225,6 +225,8 @@ def test_a_model_that_is_not_whole_is_named(icml25, llama, tmp_path, spoil, code
         (["MODEL", "--calib", "short.txt"], 3, "short"),
         (["MODEL", "--eval", "latin.txt"], 3, "latin.txt"),
         (["MODEL", "--method", "nestqant"], 2, "nestquant"),
+        (["MODEL", "--method", "none"], 2, "--method"),
+        (["MODEL", "--method", "rtn", "--format", "packed"], 2, "--format bf16"),
         (["MODEL", "--betas", "4,3"], 2, "4,3"),
         (["MODEL", "--q", "99"], 2, "--q"),
         (["MODEL", "--device", "tpu"], 2, "tpu"),

@@ -66,6 +66,19 @@ def test_a_word_near_a_verb_is_refused_unless_such_a_file_is_there(call, tmp_pat
     assert call("encod") == ("run", "encod", "nestquant", 14)
 
 
+@pytest.mark.parametrize("value", ["inf", "nan", "-1", "1e400", "-inf"])
+@pytest.mark.parametrize("option", ["--damp", "--max-perplexity-increase"])
+def test_a_number_that_is_not_finite_or_out_of_range_is_refused(option, value):
+    from icml25cli.commands.quantize import app
+
+    with (
+        pytest.raises(typer.BadParameter) as refused,
+        get_command(app).make_context("quantize", [option, value]) as ctx,
+    ):
+        get_command(app).invoke(ctx)
+    assert option in refused.value.format_message()
+
+
 def test_no_words_show_help_and_run_nothing(call, capsys):
     with pytest.raises(typer.Exit):
         call()

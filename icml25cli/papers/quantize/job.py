@@ -34,6 +34,7 @@ from icml25cli.papers.quantize.rotation import Rotation
 from icml25cli.papers.quantize.scales import code_for
 from icml25cli.papers.quantize.voronoi import LatticeCode
 
+MODEL_SUFFIXES = (".safetensors", ".json", ".model", ".txt", ".jinja", ".py")
 SAMPLED_BLOCKS = 4  # decoder blocks whose weights choose the scales
 SAMPLE = 65_536  # blocks of eight weights
 MOST_SHARED = 0.1  # of the evaluation windows may share text with calibration, and are left out; beyond, it is a leak
@@ -109,7 +110,7 @@ def carry_out(
     model = StreamedModel(source, device)
     plan, facts = make_plan(model, options)
     inputs = {
-        "model": source.path,
+        "model": _files(source.path),
         "options": asdict(options),
         "methods": [candidate.method.spec() for candidate in plan.candidates],
         "calibration text": plan.calibration,
@@ -119,6 +120,11 @@ def carry_out(
         yield Job(model, plan, run, facts, quantize_model(model, plan, run))
     if output:  # what was finished is in the output now
         remove(output / ".run")
+
+
+def _files(model: Path) -> dict[str, Path]:
+    """What a model directory is of: configuration, weights, tokenizer, code; not an output that was put into it."""
+    return {file.name: file for file in sorted(model.iterdir()) if file.suffix in MODEL_SUFFIXES}
 
 
 def make_plan(model: StreamedModel, options: Options) -> tuple[Plan, dict[str, Any]]:
