@@ -1,19 +1,24 @@
 """NestQuant's code: E8 nested q-fold, under a union of scales (sections 3 and 4 of the paper).
 
 A block x of eight numbers is stored as the index j of a scale β_j and eight digits 0..q−1 that name a lattice point;
-its value is β_j·decode(digits). Compiled with numba, bit for bit equal to the plain numpy form in ``lattice``.
-Knows blocks. Does not know matrices, rotations, or how digits are packed.
+its value is β_j·decode(digits). Compiled with numba for arrays and tensors on the CPU, bit for bit equal to the plain
+numpy form in ``lattice`` and to the torch form in ``torch_codec`` that serves other devices. Knows blocks. Does not
+know matrices, rotations, or how digits are packed.
 """
 
 from dataclasses import dataclass
 from functools import cached_property
 from math import log2
+from typing import Literal
 
 import numpy as np
-from jaxtyping import Bool, Float32, UInt8
+import torch
+from jaxtyping import Bool, Float, Float32, UInt8
 from numpy import ndarray
+from torch import Tensor
 
 from icml25cli.core.errors import InputError
+from icml25cli.papers.quantize import torch_codec
 from icml25cli.papers.quantize.jit import compiled, inline
 from icml25cli.papers.quantize.lattice import CLAMP, TIE_OFFSET
 
@@ -39,12 +44,27 @@ class Quantized:
 
 
 @dataclass(frozen=True)
+class QuantizedTensor:
+    """As ``Quantized``, on the device of the blocks."""
+
+    digits: UInt8[Tensor, "n 8"]
+    beta_index: UInt8[Tensor, "n"]
+    values: Float32[Tensor, "n 8"]
+    overloaded: Bool[Tensor, "n"]
+
+
+@dataclass(frozen=True)
 class LatticeCode:
     """The code of ``q`` levels per dimension under scales ``betas``: q⁸·k codewords for eight numbers.
 
     Args:
         q: nesting ratio, 2 to 256.
         betas: one to sixteen positive scales in strictly increasing order; used in float32.
+        simplified: NestQuantM, whose decoder always mends an odd sum at the first coordinate
+            (``lattice.nearest_point``); the nearest point to a block is still exact. A decoder must know it.
+        rule: how a block's scale is chosen: "opt" takes the least error after decoding, the smallest scale on ties;
+            "first" the smallest at which the block does not overload, and the least error where all do. A decoder need
+            not know it.
 
     Raises:
         InputError: q or betas are outside these limits.
@@ -52,6 +72,8 @@ class LatticeCode:
 
     q: int
     betas: tuple[float, ...]
+    simplified: bool = False
+    rule: Literal["opt", "first"] = "opt"
 
     def __post_init__(self) -> None:
         if not 2 <= self.q <= MAX_Q:
@@ -79,7 +101,7 @@ class LatticeCode:
         return log2(self.q) + beta_entropy(beta_index) / 8
 
     def quantize(self, blocks: Float32[ndarray, "n 8"]) -> Quantized:
-        """Code each block with the scale of least squared error after decoding (opt-β, the smallest on ties).
+        """Code each block, its scale chosen by ``rule``.
 
         Raises:
             InputError: blocks are not (n, 8), or a value is not finite; the message names the first such block.
@@ -96,14 +118,15 @@ class LatticeCode:
             np.float32(self.q),
             self._betas32,
             TIE_OFFSET,
+            self.simplified,
+            self.rule == "first",
             out.digits,
             out.beta_index,
             out.values,
             out.overloaded,
         )
         if bad:
-            first = int(np.argmin(np.isfinite(blocks).all(axis=1)))
-            raise InputError(f"block {first} of {n} holds a value that is not finite")
+            raise _not_finite(np.isfinite(blocks))
         return out
 
     def encode(self, blocks: Float32[ndarray, "n 8"]) -> tuple[UInt8[ndarray, "n 8"], UInt8[ndarray, "n"]]:
@@ -117,17 +140,7 @@ class LatticeCode:
         Raises:
             InputError: shapes are not (n, 8) and (n,), a digit is not below q, or a scale index not below k.
         """
-        if digits.shape != (beta_index.size, 8) or beta_index.ndim != 1:
-            raise InputError(f"digits of shape {digits.shape} do not fit scale indices of shape {beta_index.shape}")
-        if digits.size and int(digits.max()) >= self.q:
-            raise InputError(
-                f"digit {int(digits.max())} is out of range for q = {self.q}", hint="the codes are corrupt"
-            )
-        if beta_index.size and int(beta_index.max()) >= len(self.betas):
-            raise InputError(
-                f"scale index {int(beta_index.max())} is out of range for {len(self.betas)} scales",
-                hint="the codes are corrupt",
-            )
+        self._check(digits, beta_index)
         values = np.empty(digits.shape, np.float32)
         _decode(
             np.ascontiguousarray(digits, np.uint8),
@@ -135,9 +148,62 @@ class LatticeCode:
             np.float32(self.q),
             self._betas32,
             TIE_OFFSET,
+            self.simplified,
             values,
         )
         return values
+
+    def quantize_tensor(self, blocks: Float[Tensor, "n 8"]) -> QuantizedTensor:
+        """As ``quantize``, for a tensor on any device, in float32.
+
+        On the CPU it is the compiled kernel, on the tensor's own memory; elsewhere the same arithmetic in torch. Digits
+        and scale indices do not depend on which.
+
+        Raises:
+            InputError: as ``quantize``.
+        """
+        blocks = blocks.detach().float()
+        if blocks.device.type == "cpu":
+            done = self.quantize(blocks.numpy())
+            parts = (done.digits, done.beta_index, done.values, done.overloaded)
+            return QuantizedTensor(*(torch.from_numpy(part) for part in parts))
+        if blocks.ndim != 2 or blocks.shape[1] != 8:
+            raise InputError(f"blocks have shape {tuple(blocks.shape)}, the code takes (n, 8)")
+        finite = blocks.isfinite()
+        if not finite.all():
+            raise _not_finite(finite.cpu().numpy())
+        return QuantizedTensor(*torch_codec.quantize(blocks, self.q, self._betas32, self.simplified, self.rule))
+
+    def decode_tensor(self, digits: UInt8[Tensor, "n 8"], beta_index: UInt8[Tensor, "n"]) -> Float32[Tensor, "n 8"]:
+        """As ``decode``, for tensors on any device, both on the same.
+
+        Raises:
+            InputError: as ``decode``.
+        """
+        if digits.device.type == "cpu":
+            return torch.from_numpy(self.decode(digits.numpy(), beta_index.numpy()))
+        self._check(digits, beta_index)
+        return torch_codec.decode(digits, beta_index, self.q, self._betas32, self.simplified)
+
+    def _check(self, digits: ndarray | Tensor, beta_index: ndarray | Tensor) -> None:
+        if beta_index.ndim != 1 or tuple(digits.shape) != (len(beta_index), 8):
+            raise InputError(
+                f"digits of shape {tuple(digits.shape)} do not fit scale indices of shape {tuple(beta_index.shape)}"
+            )
+        if not len(beta_index):
+            return
+        digit, index = int(digits.max()), int(beta_index.max())
+        if digit >= self.q:
+            raise InputError(f"digit {digit} is out of range for q = {self.q}", hint="the codes are corrupt")
+        if index >= len(self.betas):
+            raise InputError(
+                f"scale index {index} is out of range for {len(self.betas)} scales", hint="the codes are corrupt"
+            )
+
+
+def _not_finite(finite: Bool[ndarray, "n 8"]) -> InputError:
+    first = int(np.argmin(finite.all(axis=1)))
+    return InputError(f"block {first} of {len(finite)} holds a value that is not finite")
 
 
 def beta_entropy(beta_index: UInt8[ndarray, "n"]) -> float:
@@ -180,7 +246,7 @@ def _move(w, positive, a, worst, seen, step, other):
 
 
 @inline
-def _nearest(z0, z1, z2, z3, z4, z5, z6, z7, q, inv):
+def _nearest(z0, z1, z2, z3, z4, z5, z6, z7, q, inv, simplified):
     """Nearest point of q·E8: ``lattice.nearest_point`` for one block, without branches so that lanes vectorise."""
     r0, w0, p0, a0 = _round(z0, q, inv)
     r1, w1, p1, a1 = _round(z1, q, inv)
@@ -200,6 +266,9 @@ def _nearest(z0, z1, z2, z3, z4, z5, z6, z7, q, inv):
     most = _max(_max(_max(a0, a1), _max(a2, a3)), _max(_max(a4, a5), _max(a6, a7)))
     least = _min(_min(_min(a0, a1), _min(a2, a3)), _min(_min(a4, a5), _min(a6, a7)))
     sum_a = ((a0 + a1) + (a2 + a3)) + ((a4 + a5) + (a6 + a7))
+    # The first coordinate is then the worst, and the first of the worst ones.
+    most = a0 if simplified else most
+    least = a0 if simplified else least
     d0 = (q - (most + most)) if odd0 else _ZERO
     d1 = (q + q - sum_a) + ((least + least) if odd1 else _ZERO)
     half = d1 < d0
@@ -220,7 +289,7 @@ def _nearest(z0, z1, z2, z3, z4, z5, z6, z7, q, inv):
 
 
 @inline
-def _shape(p0, p1, p2, p3, p4, p5, p6, p7, tie, q, inv):
+def _shape(p0, p1, p2, p3, p4, p5, p6, p7, tie, q, inv, simplified):
     """The representative in q·V − ε of a lattice point modulo q·E8; the decoder's arithmetic.
 
     Exact in float32 (see ``lattice.TIE_OFFSET``), so any point of the same class gives the same bits: the encoder
@@ -228,7 +297,7 @@ def _shape(p0, p1, p2, p3, p4, p5, p6, p7, tie, q, inv):
     """
     s0, s1, s2, s3, s4, s5, s6, s7 = _nearest(
         p0 + tie[0], p1 + tie[1], p2 + tie[2], p3 + tie[3],
-        p4 + tie[4], p5 + tie[5], p6 + tie[6], p7 + tie[7], q, inv,
+        p4 + tie[4], p5 + tie[5], p6 + tie[6], p7 + tie[7], q, inv, simplified,
     )  # fmt: skip
     return p0 - s0, p1 - s1, p2 - s2, p3 - s3, p4 - s4, p5 - s5, p6 - s6, p7 - s7
 
@@ -245,7 +314,7 @@ def _square(x, value):
 
 
 @compiled
-def _quantize(blocks, q, betas, tie, digits, beta_index, values, overloaded):
+def _quantize(blocks, q, betas, tie, simplified, first_fit, digits, beta_index, values, overloaded):
     """Fill the four outputs; true if a value was not finite."""
     n = blocks.shape[0]
     # An argument, since numba's cache would not notice a constant of another module change; a tuple, since stores to
@@ -275,9 +344,9 @@ def _quantize(blocks, q, betas, tie, digits, beta_index, values, overloaded):
                 t0, t1, t2, t3, t4, t5, t6, t7 = _nearest(
                     _clamp(x0 * inv_beta), _clamp(x1 * inv_beta), _clamp(x2 * inv_beta), _clamp(x3 * inv_beta),
                     _clamp(x4 * inv_beta), _clamp(x5 * inv_beta), _clamp(x6 * inv_beta), _clamp(x7 * inv_beta),
-                    _ONE, _ONE,
+                    _ONE, _ONE, False,
                 )  # fmt: skip
-                v0, v1, v2, v3, v4, v5, v6, v7 = _shape(t0, t1, t2, t3, t4, t5, t6, t7, tie, q, inv)
+                v0, v1, v2, v3, v4, v5, v6, v7 = _shape(t0, t1, t2, t3, t4, t5, t6, t7, tie, q, inv, simplified)
                 d = (
                     (_square(x0, beta * v0) + _square(x1, beta * v1))
                     + (_square(x2, beta * v2) + _square(x3, beta * v3))
@@ -289,7 +358,8 @@ def _quantize(blocks, q, betas, tie, digits, beta_index, values, overloaded):
                     (t0 != v0) or (t1 != v1) or (t2 != v2) or (t3 != v3)
                     or (t4 != v4) or (t5 != v5) or (t6 != v6) or (t7 != v7)
                 )  # fmt: skip
-                better = first or d < error[lane]
+                nearer = d < error[lane]
+                better = first or (((over[lane] != 0) and (nearer or not moved)) if first_fit else nearer)
                 error[lane] = d if better else error[lane]
                 chosen[lane] = np.int32(j) if better else chosen[lane]
                 over[lane] = np.int32(moved) if better else over[lane]
@@ -328,7 +398,7 @@ def _quantize(blocks, q, betas, tie, digits, beta_index, values, overloaded):
 
 
 @compiled
-def _decode(digits, beta_index, q, betas, tie, values):
+def _decode(digits, beta_index, q, betas, tie, simplified, values):
     n = digits.shape[0]
     tie = (tie[0], tie[1], tie[2], tie[3], tie[4], tie[5], tie[6], tie[7])
     inv = _ONE / q
@@ -344,7 +414,7 @@ def _decode(digits, beta_index, q, betas, tie, values):
             c1, c2, c3, c4, c5, c6 = c[1, lane], c[2, lane], c[3, lane], c[4, lane], c[5, lane], c[6, lane]
             v[0, lane], v[1, lane], v[2, lane], v[3, lane], v[4, lane], v[5, lane], v[6, lane], v[7, lane] = _shape(
                 _TWO * c[0, lane] - c1 + h, c1 - c2 + h, c2 - c3 + h, c3 - c4 + h,
-                c4 - c5 + h, c5 - c6 + h, c6 + h, h, tie, q, inv,
+                c4 - c5 + h, c5 - c6 + h, c6 + h, h, tie, q, inv, simplified,
             )  # fmt: skip
         for lane in range(lanes):
             beta = betas[beta_index[start + lane]]
