@@ -1,5 +1,20 @@
-"""``python -m icml25cli``."""
+"""``icml25`` and ``python -m icml25cli``: answers Ctrl-C from the first moment, before anything slow is imported."""
 
-from icml25cli.main import entry_point
+import os
+import signal
+import sys
 
-entry_point()
+
+def entry_point() -> None:
+    """The console script."""
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # which a shell sets for jobs in the background
+        signal.signal(signal.SIGINT, lambda *_: os._exit(130))
+    from icml25cli.main import main
+
+    code = main()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is said; what libraries tidy up at exit is not to be cut short
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    entry_point()

@@ -17,8 +17,10 @@ from typer.exceptions import TyperException
 from typer.main import get_command
 
 from icml25cli.catalog import COMMANDS
+from icml25cli.core.console import silence
 from icml25cli.core.errors import InputError, MissingError, ToolboxError
-from icml25cli.core.verbs import ENVIRONMENT_PREFIX, Group, Settings, markup_mode
+from icml25cli.core.usage import ENVIRONMENT_PREFIX, explain
+from icml25cli.core.verbs import Group, Settings, markup_mode
 
 PLUGINS = "icml25cli.commands"
 INTERNAL_ERROR, INTERRUPTED, TERMINATED, PIPE_CLOSED = 70, 130, 143, 141
@@ -108,12 +110,11 @@ def _root(
 
 
 def _complain(message: str, hint: str | None = None) -> None:
-    from icml25cli.core.console import plain, stderr
+    from icml25cli.core.console import plain, say
 
-    line = plain("error: ", style="bold red") + plain(message)
-    stderr().print(line, soft_wrap=True)
+    say(plain("error: ", style="bold red") + plain(message))
     if hint:
-        stderr().print(plain("hint: ", style="bold") + plain(hint), soft_wrap=True)
+        say(plain("hint: ", style="bold") + plain(hint))
 
 
 def _resume_hint() -> str | None:
@@ -132,6 +133,13 @@ def _run(args: list[str], settings: Settings) -> int:
     return 0
 
 
+def _answer_signals() -> None:
+    """Both end the command by way of its own clean-up; a SIGINT that our parent lets us ignore stays ignored."""
+    signal.signal(signal.SIGTERM, _terminate)
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def _terminate(_signal: int, _frame: object) -> None:
     raise Terminated
 
@@ -142,15 +150,9 @@ def _ignore_signals() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
-def _silence(stream: Any) -> None:
-    """Point a broken stream at nothing, so that the interpreter's own flush at exit stays quiet."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-
-
 def main(args: list[str] | None = None) -> int:
     """Run ``icml25`` and return its exit code (the manual page lists them)."""
     settings = Settings()
-    signal.signal(signal.SIGTERM, _terminate)
     for stream in (sys.stdout, sys.stderr):  # a name that the terminal's encoding lacks is shown escaped
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -159,11 +161,15 @@ def main(args: list[str] | None = None) -> int:
         if sys.stdout is not None:
             sys.stdout.flush()
         return code
+    except KeyboardInterrupt:  # while another sentence was being printed
+        return INTERRUPTED
+    except Terminated:
+        return TERMINATED
     except BrokenPipeError:
-        _silence(sys.stdout)
+        silence(sys.stdout)
         return PIPE_CLOSED
     except OSError as error:
-        _silence(sys.stdout)
+        silence(sys.stdout)
         _complain(f"standard output cannot be written: {error.strerror}")
         return 74
 
@@ -173,6 +179,7 @@ def _guarded(args: list[str], settings: Settings) -> int:
         _complain("the current folder does not exist any more", "change to one that does")
         return InputError.exit_code
     try:
+        _answer_signals()
         return _run(args, settings)
     except typer.Exit as done:
         return done.exit_code
@@ -201,10 +208,11 @@ def _guarded(args: list[str], settings: Settings) -> int:
         _complain("memory is exhausted", "use fewer --threads or a smaller model")
         code = MissingError.exit_code
     except TyperException as error:
-        usage: Any = error  # the class that all of Typer's usage errors derive from is not public
-        # pydantic's prefix, which Typer hands on, says nothing to whoever typed the value.
-        _complain(usage.format_message().replace("Value error, ", ""), _usage_hint(usage))
-        code = usage.exit_code
+        _complain(*explain(error))
+        code = error.exit_code
+    except ModuleNotFoundError as error:
+        _complain(f"the Python module {error.name} is needed and not installed", "icml25 doctor shows what is missing")
+        code = MissingError.exit_code
     except Exception as error:
         _complain(
             f"internal error: {type(error).__name__}: {error}",
@@ -223,13 +231,3 @@ def _current_folder_exists() -> bool:
         return bool(os.getcwd())
     except FileNotFoundError:
         return False
-
-
-def _usage_hint(error: Any) -> str | None:
-    ctx = getattr(error, "ctx", None)
-    return f"{ctx.command_path} --help shows the options" if ctx else None
-
-
-def entry_point() -> None:
-    """The console script."""
-    sys.exit(main())

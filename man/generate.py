@@ -17,7 +17,8 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from icml25cli.catalog import COMMANDS, Command, Paper
-from icml25cli.core.verbs import DEFAULT_VERB, ENVIRONMENT_PREFIX
+from icml25cli.core.usage import ENVIRONMENT_PREFIX
+from icml25cli.core.verbs import DEFAULT_VERB
 from icml25cli.main import app as root
 
 HERE = Path(__file__).parent
@@ -53,8 +54,8 @@ def parameter(param: Any, command: Any) -> list[str]:
     if param.param_type_name == "argument":
         name = f"\\fI{escape(param.display_name_raw)}\\fR"
     else:
-        kind = param.display_type(context).strip("<>").removeprefix("list[").removesuffix("]")
-        value = "" if param.is_flag else f" \\fI{escape(param.metavar or kind)}\\fR"
+        kind = (param.metavar or param.display_type(context)).strip("<>").removeprefix("list[").removesuffix("]")
+        value = "" if param.is_flag else f" \\fI{escape(kind)}\\fR"
         names = [*param.opts, *param.secondary_opts]
         name = ", ".join(f"\\fB{escape(opt)}\\fR" for opt in sorted(names, key=len)) + value
     says = param.help or ""
@@ -62,6 +63,9 @@ def parameter(param: Any, command: Any) -> list[str]:
     if default not in (None, True, False, "", (), []) and "[default" not in says:
         shown = ", ".join(map(str, default)) if isinstance(default, (list, tuple)) else default
         says += f" Default: {shown}."
+    low, high = getattr(param, "min", None), getattr(param, "max", None)
+    if low is not None:
+        says += f" From {low:g}{'' if high is None else f' to {high:g}'}."
     return [".TP", name, escape(" ".join(says.split()))]
 
 

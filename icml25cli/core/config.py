@@ -1,9 +1,8 @@
 """Option values from a TOML file: a table per command, a sub-table per verb.
 
-Knows TOML and the catalogue. Does not know Typer.
+Knows TOML and the catalogue. Does not know how options are declared.
 """
 
-import difflib
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,11 +10,12 @@ from typing import Any
 
 from icml25cli.catalog import COMMANDS
 from icml25cli.core.errors import InputError, UsageError
+from icml25cli.core.usage import nearest
 
 
 def _unknown(kind: str, word: str, path: Path, known: Iterable[str]) -> UsageError:
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
-    hint = f"did you mean '{near[0]}'?" if near else f"known here: {', '.join(sorted(known))}"
+    near = nearest(word, known, cutoff=0.5)
+    hint = f"did you mean '{near}'?" if near else f"known here: {', '.join(sorted(known))}"
     return UsageError(f"{path}: unknown {kind} '{word}'", hint=hint)
 
 
@@ -34,9 +34,11 @@ def read_config(path: Path, words: list[str], *, options: dict[str, str], verbs:
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise InputError(f"{path}: {error.strerror or error}", hint="give --config a TOML file") from error
+        raise InputError(
+            f"{path} cannot be read: {(error.strerror or str(error)).lower()}", hint="give --config a TOML file"
+        ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is not TOML: {error}") from error
+        raise InputError(f"{path} is not TOML: {error}", hint="write [quantize] on a line, then seed = 1") from error
     for name, table in tables.items():
         if not isinstance(table, dict):
             raise UsageError(

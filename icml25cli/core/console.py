@@ -9,7 +9,7 @@ import os
 import sys
 import unicodedata
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -62,3 +62,25 @@ def stdout() -> Console:
 def stderr() -> Console:
     """The console of progress, notes, warnings and errors."""
     return _console(stderr=True)
+
+
+def say(text: Text | str) -> None:
+    """Print a line on standard error, a plain one without waiting for Rich.
+
+    Where that cannot be written, what is to be said is lost, and nothing else.
+    """
+    if sys.stderr is None:
+        return
+    try:
+        if isinstance(text, str):
+            print(text, file=sys.stderr)
+        else:
+            stderr().print(text, soft_wrap=True)
+        sys.stderr.flush()
+    except OSError:
+        silence(sys.stderr)
+
+
+def silence(stream: TextIO) -> None:
+    """Point a broken stream at nothing, so that the interpreter's own flush at exit stays quiet."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

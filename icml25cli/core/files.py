@@ -37,6 +37,33 @@ HINTS = {
 }
 
 
+def expand(path: str) -> Path:
+    """``path`` with ``~`` and ``~user`` replaced by the home they mean.
+
+    Raises:
+        InputError: there is no such user.
+    """
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise InputError(
+            f"{path}: no home of that user is known here", hint=f"./{path} is the file of that name"
+        ) from error
+
+
+@contextlib.contextmanager
+def made_folders(final: Path) -> Iterator[None]:
+    """Make the folders above ``final`` that are missing; those in which the body leaves nothing go again."""
+    missing = [folder for folder in final.parents if not folder.exists()]
+    try:
+        final.parent.mkdir(parents=True, exist_ok=True)
+        yield
+    finally:
+        with contextlib.suppress(OSError):  # it holds something
+            for folder in missing:
+                folder.rmdir()
+
+
 @contextlib.contextmanager
 def atomic_path(final: Path, *, force: bool = False) -> Iterator[Path]:
     """Yield a temporary path beside ``final``; on success it is synced and renamed to ``final``, else removed.
@@ -52,11 +79,11 @@ def atomic_path(final: Path, *, force: bool = False) -> Iterator[Path]:
     final = Path(os.path.realpath(final))
     prefix = f".tmp-{hashlib.sha256(os.fsencode(final.name)).hexdigest()[:8]}-{socket.gethostname()}-"
     mine = final.parent / f"{prefix}{os.getpid()}{final.suffix}"
-    with output_errors(final, mine):
+    with output_errors(final, mine), made_folders(final):
         _refuse_existing(final, force)
-        final.parent.mkdir(parents=True, exist_ok=True)
         for left in final.parent.glob(f"{prefix}*"):
-            if left == mine or not _started(int(left.name.removeprefix(prefix).removesuffix(final.suffix))):
+            writer = left.name.removeprefix(prefix).removesuffix(final.suffix)
+            if left == mine or (writer.isdecimal() and not _started(int(writer[:20]))):
                 remove(left)
         try:
             yield mine
@@ -88,9 +115,9 @@ def check_file(path: Path, *, force: bool = False) -> None:
         _refuse_existing(path, force)
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, "", str(path))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if not os.access(path.parent, os.W_OK | os.X_OK):
-            raise PermissionError(errno.EACCES, "", str(path))
+        with made_folders(path):
+            if not os.access(path.parent, os.W_OK | os.X_OK):
+                raise PermissionError(errno.EACCES, "", str(path))
 
 
 def _refuse_existing(final: Path, force: bool) -> None:
@@ -192,7 +219,7 @@ class Lock:
     def release(self) -> None:
         """Remove the file if this process holds it."""
         with contextlib.suppress(FileNotFoundError):
-            owner = _owner(self.path.read_text(encoding="utf-8"))
+            owner = _owner(self.path.read_text(encoding="utf-8", errors="replace"))
             if owner and owner["pid"] == os.getpid() and owner["host"] == socket.gethostname():
                 self.path.unlink()
 
@@ -207,7 +234,8 @@ class Lock:
     def _guarded(self) -> Iterator[Any]:
         """The lock file, open, with nobody else between reading and writing it: two may find the same owner dead."""
         while True:
-            with open(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666), "r+", encoding="utf-8") as file:
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o666)
+            with open(descriptor, "r+", encoding="utf-8", errors="replace") as file:
                 with contextlib.suppress(OSError):  # where the file system has no flock, the check alone must do
                     fcntl.flock(file, fcntl.LOCK_EX)
                 try:
@@ -220,16 +248,18 @@ class Lock:
 
 
 def _owner(text: str) -> dict[str, Any] | None:
-    """Who holds a lock; None for an empty or torn file, which only a death while writing it leaves."""
+    """Who holds a lock; None for an empty, torn or damaged file: no living process leaves one."""
     try:
         owner = json.loads(text)
         return {"pid": int(owner["pid"]), "host": str(owner["host"]), "started": str(owner["started"])}
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return None
 
 
 def _started(pid: int) -> str | None:
     """When a living process started, in its kernel's count where that is known; None when it is gone."""
+    if not 0 < pid < 2**31:  # no process ever has such a number
+        return None
     try:  # not psutil first: its times move with the clock, and a living owner would look like another process
         state, *fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return None if state in "ZX" else fields[18]

@@ -16,7 +16,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Protocol, TypeVar
 
-from icml25cli.core.console import clean, plain, stderr
+from icml25cli.core.console import clean, plain, say, stderr
 from icml25cli.core.files import output_errors
 
 T = TypeVar("T")
@@ -97,7 +97,7 @@ def display(quiet: bool = False, log_file: Path | None = None) -> Iterator[None]
     with contextlib.ExitStack() as stack:
         sinks: list[_Sink] = []
         if not quiet:
-            sinks.append(stack.enter_context(_Bars()) if _on_terminal() else _Lines(_to_stderr))
+            sinks.append(stack.enter_context(_Bars()) if _on_terminal() else _Lines(say))
         if log_file is not None:
             sinks.append(_Lines(_append_to(log_file)))
         token = _display.set(_Display(sinks))
@@ -159,11 +159,6 @@ def _clock(seconds: float) -> str:
     return str(timedelta(seconds=round(seconds)))
 
 
-def _to_stderr(text: str) -> None:
-    if sys.stderr:
-        print(text, file=sys.stderr, flush=True)
-
-
 def _append_to(path: Path) -> Callable[[str], None]:
     def write(text: str) -> None:
         with output_errors(path, path), open(path, "a", encoding="utf-8") as file:
@@ -220,4 +215,4 @@ class _Bars:
             self._bars = None
 
     def line(self, text: str, style: str = "") -> None:
-        stderr().print(plain(text, style), soft_wrap=True)
+        say(plain(text, style))

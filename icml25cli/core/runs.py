@@ -18,7 +18,18 @@ from pathlib import Path
 from typing import Any
 
 from icml25cli.core.errors import InputError, OutputError, UsageError
-from icml25cli.core.files import HINTS, Lock, atomic_path, output_errors, remove, sync, sync_directory, write_json
+from icml25cli.core.files import (
+    HINTS,
+    Lock,
+    atomic_path,
+    expand,
+    made_folders,
+    output_errors,
+    remove,
+    sync,
+    sync_directory,
+    write_json,
+)
 
 FORMAT = 1  # of a run directory; raised when an older one can no longer be continued
 MARK = ".icml25"  # in every output directory: what --force may replace
@@ -26,9 +37,13 @@ WHOLE_FILE = 64 * 2**20  # bytes up to which a file is fingerprinted by all of i
 
 
 def cache_dir() -> Path:
-    """The user's cache directory: ``ICML25_CACHE_DIR``, else the platform's own. It may not exist yet."""
+    """The user's cache directory: ``ICML25_CACHE_DIR``, else the platform's own. It may not exist yet.
+
+    Raises:
+        InputError: the variable names the home of a user who does not exist.
+    """
     if named := os.environ.get("ICML25_CACHE_DIR"):
-        return Path(named).expanduser()
+        return expand(named)
     from platformdirs import user_cache_dir
 
     return Path(user_cache_dir("icml25", appauthor=False))
@@ -96,7 +111,9 @@ def _digest_path(path: Path) -> bytes:
             file.seek(-(2**20), os.SEEK_END)
             return _hash("large file", repr((stat.st_size, stat.st_mtime_ns)).encode(), first, file.read())
     except OSError as error:
-        raise InputError(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from error
+        raise InputError(
+            f"{path} cannot be read: {(error.strerror or str(error)).lower()}", hint="check that it is there and yours"
+        ) from error
 
 
 # --- run directories ---------------------------------------------------------------------------------------------
@@ -250,8 +267,7 @@ def check_output(out: Path, *, force: bool = False) -> None:
     if not out.name:
         raise OutputError(f"{out} is a mount point", hint=HINTS[errno.EBUSY])
     new, old, lock = _beside(out)
-    with output_errors(out, new):
-        out.parent.mkdir(parents=True, exist_ok=True)
+    with output_errors(out, new), made_folders(out):
         if any(os.path.lexists(path) for path in (new, old, lock)):
             with Lock(lock):
                 _recover(out)
@@ -272,7 +288,7 @@ def commit_output(out: Path, *, force: bool = False) -> Iterator[Path]:
     check_output(out, force=force)
     out = Path(os.path.realpath(out))
     new, old, lock = _beside(out)
-    with output_errors(out, new), Lock(lock):
+    with output_errors(out, new), made_folders(out), Lock(lock):
         _recover(out)
         try:
             new.mkdir()

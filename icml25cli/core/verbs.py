@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import difflib
-import math
 import os
 import sys
 from collections.abc import Callable, Iterable
@@ -20,14 +18,12 @@ from typer.main import get_command
 
 from icml25cli.catalog import COMMANDS, paper
 from icml25cli.core.errors import UsageError
+from icml25cli.core.usage import ORIGINS, SHARED, check_values, nearest, unknown_variables, variable
 
 if TYPE_CHECKING:
     from typer._click.shell_completion import CompletionItem
 
 DEFAULT_VERB = "run"
-ENVIRONMENT_PREFIX = "ICML25"
-# Options many commands share: ICML25_SEED reaches them all, ICML25_QUANTIZE_SEED one, and wins.
-SHARED = ("seed", "device", "threads", "method")
 
 
 @dataclass
@@ -46,7 +42,7 @@ def markup_mode() -> Literal["rich"] | None:
 
 
 def _read_config(ctx: typer.Context, value: Path | None) -> Path | None:
-    shared = {name: os.environ[key] for name in SHARED if os.environ.get(key := f"{ENVIRONMENT_PREFIX}_{name.upper()}")}
+    shared = {name: os.environ[variable(name)] for name in SHARED if os.environ.get(variable(name))}
     table: dict[str, Any] = {}
     if value is not None and not ctx.resilient_parsing:
         from icml25cli.core.config import read_config
@@ -63,6 +59,7 @@ def _read_config(ctx: typer.Context, value: Path | None) -> Path | None:
         }
         table = read_config(value, words, options=options, verbs=verbs)
     ctx.default_map = table | shared
+    ctx.meta[ORIGINS] = dict.fromkeys(table, str(value)) | {name: variable(name) for name in shared}
     return value
 
 
@@ -131,23 +128,29 @@ class Verb(TyperCommand):
         self.params = [*self.params, *_house_options()]
         for param in self.params:
             vars(param)["show_envvar"] = False  # every option has one, by one rule: the manual page tells it
+            if param.type_descriptor.is_ranged and not param.metavar:  # the range follows in brackets
+                param.metavar = f"<{param.type_descriptor.ranged_type_name}>"
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
         if not args and self.no_args_is_help and not ctx.resilient_parsing:
             typer.echo(ctx.get_help())  # an answer, as for a group; Typer itself makes an error of it
             raise typer.Exit
+        if ctx.auto_envvar_prefix:
+            _name_environment(self, ctx.auto_envvar_prefix)
         rest = super().parse_args(ctx, args)
-        for param in self.params:
-            value = ctx.params.get(str(param.name))
-            if isinstance(value, float) and not math.isfinite(value):  # passes every range, or orders like nothing
-                raise typer.BadParameter(f"{value} is not a finite number.", ctx=ctx, param=param)
+        if not ctx.resilient_parsing:
+            check_values(ctx)
         return rest
 
     def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]
-        from icml25cli.core.progress import display
+        from icml25cli.core.progress import display, note, warn
 
         settings = ctx.ensure_object(Settings)
         with display(quiet=settings.quiet, log_file=settings.log_file):
+            for sentence in unknown_variables(ctx):
+                warn(sentence)
+            if "-" in ctx.params.values() and sys.stdin.isatty():
+                note("reading what is typed here; Ctrl-D ends it")
             return super().invoke(ctx)
 
 
@@ -155,9 +158,8 @@ def _name_environment(command: Any, prefix: str) -> None:
     """Let options whose parameter is called otherwise (``--eval``) have the variable that their own name promises."""
     for param in command.params:
         for opt in param.opts:
-            name = opt.lstrip("-").replace("-", "_")
-            if opt.startswith("--") and name != param.name and not param.envvar:
-                param.envvar = f"{prefix}_{name.upper()}"
+            if opt.startswith("--") and opt.lstrip("-").replace("-", "_") != param.name and not param.envvar:
+                param.envvar = variable(opt, prefix)
 
 
 class Group(TyperGroup):
@@ -190,19 +192,16 @@ class DefaultVerbGroup(Group):
         run = self.commands[DEFAULT_VERB]
         # `run` is silent on the command line, so it is silent in the environment: ICML25_QUANTIZE_METHOD.
         run.context_settings = {**run.context_settings, "auto_envvar_prefix": ctx.auto_envvar_prefix}
-        for verb, command in self.commands.items():
-            prefix = ctx.auto_envvar_prefix or ENVIRONMENT_PREFIX
-            _name_environment(command, prefix if verb == DEFAULT_VERB else f"{prefix}_{verb.upper().replace('-', '_')}")
         return super().parse_args(ctx, args)
 
     def _refuse_mistyped_verb(self, word: str) -> None:
         if any(mark in word for mark in "-/.") or os.path.lexists(word):
             return
-        near = difflib.get_close_matches(word.lower(), self.commands, n=1, cutoff=0.7)
+        near = nearest(word.lower(), self.commands, cutoff=0.7)
         if near and word not in self.known_inputs():
             raise UsageError(
                 f"'{word}' is no verb, file or known name",
-                hint=f"did you mean '{near[0]}'? Use './{word}' for a file of that name",
+                hint=f"did you mean '{near}'? Use './{word}' for a file of that name",
             )
 
     def format_help(self, ctx: typer.Context, formatter: Any) -> None:  # type: ignore[override]

@@ -10,6 +10,7 @@ from importlib.resources import files
 import jsonschema
 import pytest
 
+import icml25cli.main
 from icml25cli.catalog import COMMANDS, PAPERS
 
 RUNNING = [name for name, command in COMMANDS.items() if command.module]
@@ -137,6 +138,51 @@ def test_a_full_disk_under_standard_output_is_74(program, environment, flag):
     assert done.returncode == 74
     assert b"standard output cannot be written" in done.stderr
     assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+@pytest.mark.parametrize(("words", "code"), [(["bogus"], 2), (["papers", "--json"], 0)], ids=str)
+def test_standard_error_that_cannot_be_written_changes_no_exit_code(program, environment, words, code):
+    environment["ICML25_NOBODY"] = "a warning"
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([program, *words], env=environment, stdout=subprocess.DEVNULL, stderr=full)
+    assert done.returncode == code
+    closed = f"import os; os.close(2); os.execv({program!r}, {['icml25', *words]!r})"
+    done = subprocess.run([sys.executable, "-c", closed], env=environment, stdout=subprocess.DEVNULL)
+    assert done.returncode == code
+
+
+@pytest.mark.parametrize("name", ["icml25cli.main", "icml25cli.core.verbs", "typer.main"])
+def test_ctrl_c_while_the_program_starts_is_130_and_quiet(environment, name):
+    script = (
+        "import os, signal, sys\n"
+        "class Finder:\n"
+        "    def find_spec(self, name, *_):\n"
+        f"        if name == {name!r}: os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Finder())\n"
+        "from icml25cli.__main__ import entry_point\nentry_point()"
+    )
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
+
+
+def test_ctrl_c_while_an_error_is_being_told_is_130(monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(icml25cli.main, "_complain", interrupted)
+    monkeypatch.setattr(icml25cli.main, "_answer_signals", lambda: None)
+    assert icml25cli.main.main(["bogus"]) == 130
+
+
+def test_a_python_module_that_is_absent_is_4(monkeypatch, capsys):
+    def absent(*_):
+        import icml25_no_such_module  # type: ignore[import-not-found]  # noqa: F401
+
+    monkeypatch.setattr(icml25cli.main, "_run", absent)
+    monkeypatch.setattr(icml25cli.main, "_answer_signals", lambda: None)
+    assert icml25cli.main.main(["papers"]) == 4
+    assert "icml25_no_such_module" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("env", [{"NO_COLOR": "1", "TERM": "xterm"}, {"TERM": "dumb"}, {"TERM": "xterm"}])

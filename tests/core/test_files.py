@@ -234,6 +234,49 @@ def test_a_living_owner_keeps_the_lock_and_a_dead_one_loses_it(tmp_path, start):
     assert names(tmp_path) == []
 
 
+@pytest.mark.parametrize("pid", ["1e999", "-1", '"me"', "0", "9" * 300, "true", "null", "NaN"])
+def test_a_lock_that_no_process_wrote_is_taken_over(tmp_path, pid):
+    host = json.dumps(socket.gethostname())
+    (tmp_path / "lock").write_text(f'{{"pid": {pid}, "host": {host}, "started": "1"}}')
+    with Lock(tmp_path / "lock"):
+        assert json.loads((tmp_path / "lock").read_text())["pid"] == os.getpid()
+
+
+@pytest.mark.parametrize(
+    "damage", [b"\xff\xfe\x00", b"[" * 100_000, b"[]", b'"text"'], ids=["bytes", "deep", "list", "text"]
+)
+def test_a_lock_of_any_bytes_is_taken_over_and_given_back(tmp_path, damage):
+    lock = Lock(tmp_path / "lock")
+    (tmp_path / "lock").write_bytes(damage)
+    lock.acquire()
+    (tmp_path / "lock").write_bytes(damage)
+    lock.release()
+    with lock:
+        pass
+
+
+def test_what_only_looks_like_a_writers_left_over_is_left_alone(tmp_path):
+    with atomic_path(tmp_path / "a.txt") as temporary:
+        mine = temporary.name
+        temporary.write_text("a")
+    like = tmp_path / mine.replace(str(os.getpid()), "notes")
+    like.write_text("b")
+    write_json(tmp_path / "a.txt", 1, force=True)
+    assert like.exists()
+
+
+@pytest.mark.parametrize("depth", ["new", "new/deep"])
+def test_a_failed_output_takes_the_folders_made_for_it_along(tmp_path, depth):
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(ZeroDivisionError), atomic_path(tmp_path / depth / "a.txt") as temporary:
+        temporary.write_text(str(1 / 0))
+    check_file(tmp_path / depth / "a.txt")
+    check_file(tmp_path / "mine" / "a.txt")
+    assert names(tmp_path) == ["mine"]
+    write_json(tmp_path / depth / "a.txt", 1)
+    assert (tmp_path / depth / "a.txt").exists()
+
+
 def test_between_reading_and_writing_the_lock_nobody_else_reads_it(tmp_path, monkeypatch):
     def read(text):
         with open(tmp_path / "lock") as other, pytest.raises(BlockingIOError):
