@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
 import shutil
 import signal
 import subprocess
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -466,7 +468,7 @@ store.fetch("texts")
 
 
 @pytest.fixture
-def waiting(shop: Shop, start) -> tuple[Shop, subprocess.Popen[str], int]:
+def waiting(shop: Shop, start) -> Iterator[tuple[Shop, subprocess.Popen[str], int]]:
     """A fetch in another process whose client has written a part, and waits; with the client's process id."""
     shop.offer("npm", tarball(below("root")))
     for pipe in ("begun", "go"):
@@ -478,7 +480,9 @@ def waiting(shop: Shop, start) -> tuple[Shop, subprocess.Popen[str], int]:
         client = int(pipe.read())
     assert process.stdout
     process.stdout.readline()  # now it waits for its client, and is no longer starting it
-    return shop, process, client
+    yield shop, process, client
+    with contextlib.suppress(ProcessLookupError):  # it has a session of its own, and would wait for ever
+        os.killpg(client, signal.SIGKILL)
 
 
 def is_gone(process: int) -> bool:
