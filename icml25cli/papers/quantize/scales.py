@@ -5,8 +5,8 @@ come from, nor how codes are stored.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from math import sqrt
+from dataclasses import dataclass, replace
+from math import log2, sqrt
 
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int
@@ -28,6 +28,10 @@ REFERENCE = {
 # An overloaded block costs about a hundred times the error of any other, so the last scale leaves this much room
 # beyond the largest one that the sample needed: the data are larger than the sample.
 SAFETY = 1.3
+
+# Among which ``choose_rate`` looks. At 4 bits an entry the best has five scales; more cost more than they gain.
+RATE_MAX_Q = 16
+RATE_MAX_K = 8
 
 
 @dataclass(frozen=True)
@@ -58,23 +62,62 @@ def parse_scales(text: str, q: int) -> LatticeCode:
         ) from error
 
 
-def code_for(asked: str, q: int, k: int, sample: Callable[[], Float32[ndarray, "n 8"]]) -> LatticeCode:
+def code_for(
+    asked: str,
+    q: int,
+    k: int,
+    sample: Callable[[], Float32[ndarray, "n 8"]],
+    *,
+    kind: str = "weights",
+    simplified: bool = False,
+) -> LatticeCode:
     """The code a user's word asks for: ``auto`` fits k scales to ``sample()``, ``ref`` is the paper's, else a list.
 
     A sample of zeros has no scales to fit; any code stands for it exactly, so it gets the paper's.
 
+    Args:
+        asked: the word.
+        q: nesting ratio of the code.
+        k: number of scales to fit.
+        sample: called only for ``auto``; as for ``choose_scales``.
+        kind: of the data, one of ``REFERENCE``.
+        simplified: code for the decoder of NestQuantM.
+
     Raises:
         UsageError: the word is no list of scales.
     """
-    if asked == "ref":
-        return reference_code("weights", q)
-    if asked != "auto":
-        return parse_scales(asked, q)
-    blocks = sample()
-    return choose_scales(blocks, q, k).code if blocks.any() else reference_code("weights", q)
+    if asked == "auto" and (blocks := sample()).any():
+        return choose_scales(blocks, q, k, simplified=simplified).code
+    code = reference_code(kind, q) if asked in ("auto", "ref") else parse_scales(asked, q)
+    return replace(code, simplified=simplified)
 
 
-def choose_scales(blocks: Float32[ndarray, "n 8"], q: int, k: int) -> ChosenScales:
+def choose_rate(blocks: Float32[ndarray, "n 8"], bits: float, *, simplified: bool = False) -> ChosenScales:
+    """The code of least error for blocks like these among all of at most ``bits`` an entry, indices of scales included.
+
+    Looks at one to eight scales, each with the largest q up to 16 that leaves ``LatticeCode.rate_raw`` within ``bits``.
+
+    Args:
+        blocks: as for ``choose_scales``.
+        bits: at least 1, what one scale at q = 2 takes.
+        simplified: choose for the decoder of NestQuantM.
+
+    Raises:
+        InputError: ``bits`` is below 1, or as ``choose_scales``.
+    """
+    fits = [(q, k) for k in range(1, RATE_MAX_K + 1) if (q := _largest_q(bits, k)) >= 2]
+    if not fits:
+        raise InputError(f"no code takes {bits} bits an entry", hint="one scale at q = 2 takes 1 bit, the least")
+    found = [choose_scales(blocks, q, k, simplified=simplified) for q, k in fits]
+    return min(found, key=lambda chosen: chosen.distortion)
+
+
+def _largest_q(bits: float, k: int) -> int:
+    """The largest q up to ``RATE_MAX_Q`` whose digits and k scales take at most ``bits`` an entry; 1 if none does."""
+    return max(q for q in range(1, RATE_MAX_Q + 1) if q == 1 or log2(q) + log2(k) / 8 <= bits)
+
+
+def choose_scales(blocks: Float32[ndarray, "n 8"], q: int, k: int, *, simplified: bool = False) -> ChosenScales:
     """The k scales of least error for blocks like these, the last one for safety.
 
     Our own method, as the authors' is unpublished. A dynamic programme picks the scales under first-β: with scales S
@@ -86,6 +129,7 @@ def choose_scales(blocks: Float32[ndarray, "n 8"], q: int, k: int) -> ChosenScal
         blocks: a sample of data with unit mean square, 50,000 or more for three stable digits.
         q: nesting ratio of the code.
         k: number of scales, 1 to 16.
+        simplified: fit the decoder of NestQuantM.
 
     Raises:
         InputError: the sample is empty, zero, not finite, or so small that k scales have no room below the safe one.
@@ -96,41 +140,42 @@ def choose_scales(blocks: Float32[ndarray, "n 8"], q: int, k: int) -> ChosenScal
         raise InputError("scales cannot be chosen from an empty or all-zero sample")
     if not np.isfinite(blocks).all():
         raise InputError("scales cannot be chosen from a sample that is not finite")
-    candidates = _candidates(blocks, q)
-    errors, overloads = _measure(blocks, q, candidates)
+    candidates = _candidates(blocks, q, simplified)
+    errors, overloads = _measure(blocks, q, candidates, simplified)
     first = _first_safe(overloads)
     safe = SAFETY * candidates[first.max()]
     keep = int(np.searchsorted(candidates, safe))
     if keep < k - 1:
         raise InputError(f"the sample has no use for {k} scales", hint="its blocks should have unit mean square")
     candidates = np.append(candidates[:keep], safe)
-    safe_errors, _ = _measure(blocks, q, candidates[keep:])
+    safe_errors, _ = _measure(blocks, q, candidates[keep:], simplified)
     errors = np.concatenate([errors[:keep], safe_errors])
     chosen = _polish(errors, _shortest_path(errors, first, k))
     return ChosenScales(
-        LatticeCode(q, tuple(candidates[chosen])),
+        LatticeCode(q, tuple(candidates[chosen]), simplified),
         float(errors[chosen].min(axis=0).mean(dtype=np.float64) / 8),
         float(candidates[first.max()]),
     )
 
 
-def _candidates(blocks: Float32[ndarray, "n 8"], q: int) -> Float[ndarray, "m"]:
+def _candidates(blocks: Float32[ndarray, "n 8"], q: int, simplified: bool) -> Float[ndarray, "m"]:
     """Fine steps where most blocks live, coarse ones in the tail, up to a scale that nothing here can overload."""
     norm = float(np.linalg.norm(blocks.astype(np.float64), axis=1).max())
-    # q·V holds the ball of radius q/√2, and a lattice point lies at most 1 further out than the block it stands for.
-    enough = norm / (q / sqrt(2) - 1)
+    # q·V holds the ball of radius q/√2, the cell of the simplified rule that of q/2. A lattice point lies at most 1
+    # further out than the block it stands for, and is 0 for blocks within 1/√2.
+    enough = norm / max(q / (2 if simplified else sqrt(2)) - 1, sqrt(1 / 2))
     tail = max(0, int(np.ceil(np.log(max(enough, 1e-9) * q / 30) / np.log(1.15))))
     return np.concatenate([np.arange(2.5, 8, 1 / 8), np.arange(8, 31), 30 * 1.15 ** np.arange(1, tail + 1)]) / q
 
 
 def _measure(
-    blocks: Float32[ndarray, "n 8"], q: int, candidates: Float[ndarray, "m"]
+    blocks: Float32[ndarray, "n 8"], q: int, candidates: Float[ndarray, "m"], simplified: bool
 ) -> tuple[Float32[ndarray, "m n"], Bool[ndarray, "m n"]]:
     """Squared error and overload of every block at every candidate alone."""
     errors = np.empty((len(candidates), len(blocks)), np.float32)
     overloads = np.empty(errors.shape, bool)
     for j, beta in enumerate(candidates):
-        done = LatticeCode(q, (beta,)).quantize(blocks)
+        done = LatticeCode(q, (beta,), simplified).quantize(blocks)
         errors[j] = ((blocks - done.values) ** 2).sum(axis=1)
         overloads[j] = done.overloaded
     return errors, overloads

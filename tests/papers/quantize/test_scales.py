@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 
 from icml25cli.core.errors import InputError, UsageError
-from icml25cli.papers.quantize.scales import REFERENCE, SAFETY, choose_scales, parse_scales, reference_code
+from icml25cli.papers.quantize.packing import block_bits
+from icml25cli.papers.quantize.scales import (
+    REFERENCE,
+    SAFETY,
+    choose_rate,
+    choose_scales,
+    code_for,
+    parse_scales,
+    reference_code,
+)
 from icml25cli.papers.quantize.voronoi import LatticeCode
 
 
@@ -18,14 +27,16 @@ def squared_errors(x, code):
     return ((x - code.quantize(x).values) ** 2).sum(1)
 
 
+@pytest.mark.parametrize("simplified", [False, True])
 @pytest.mark.parametrize("q", [8, 14])
-def test_free_scales_are_as_good_as_exhaustive_search(q):
+def test_free_scales_are_as_good_as_exhaustive_search(q, simplified):
     x = normal(0, 4000)
     grid = np.arange(2.5, 8, 0.125) / q
     for k in (2, 3):
-        chosen = choose_scales(x, q, k)
-        safe = squared_errors(x, LatticeCode(q, (chosen.code.betas[-1],)))
-        alone = np.stack([squared_errors(x, LatticeCode(q, (beta,))) for beta in grid])
+        chosen = choose_scales(x, q, k, simplified=simplified)
+        assert chosen.code.simplified == simplified
+        safe = squared_errors(x, LatticeCode(q, (chosen.code.betas[-1],), simplified))
+        alone = np.stack([squared_errors(x, LatticeCode(q, (beta,), simplified)) for beta in grid])
         best = min(np.minimum(alone[list(pick)].min(0), safe).mean() for pick in combinations(range(len(grid)), k - 1))
         assert chosen.distortion * 8 == pytest.approx(best, rel=2e-3)
         assert chosen.distortion * 8 == pytest.approx(squared_errors(x, chosen.code).mean(), rel=1e-6)
@@ -40,6 +51,69 @@ def test_on_a_gaussian_four_chosen_scales_beat_every_published_list_on_fresh_blo
         assert paired.mean() > 5 * paired.std() / np.sqrt(len(paired))
     assert mine.mean() / 8 == pytest.approx(0.00604, rel=0.01)
     assert not code.quantize(fresh).overloaded.any()
+
+
+def test_the_simplified_decoder_wants_scales_of_its_own():
+    sample, fresh = normal(0, 50_000), normal(1, 200_000)
+    own = choose_scales(sample, 14, 4, simplified=True)
+    # Its last scale, for safety, is larger; with that one, the others of the exact decoder do worse.
+    betas = choose_scales(sample, 14, 4).code.betas[:3] + own.code.betas[3:]
+    others = LatticeCode(14, betas, simplified=True)
+    done = own.code.quantize(fresh)
+    gain = squared_errors(fresh, others) - ((fresh - done.values) ** 2).sum(1)
+    assert gain.mean() > 5 * gain.std() / np.sqrt(len(gain))
+    assert ((fresh - done.values) ** 2).mean() == pytest.approx(0.00765, rel=0.01)
+    assert not done.overloaded.any()
+
+
+@pytest.mark.parametrize("q", [2, 3, 5])
+@pytest.mark.parametrize("simplified", [False, True])
+def test_the_smallest_codes_find_scales_that_overload_nothing(q, simplified):
+    x = normal(5, 5000)
+    code = choose_scales(x, q, 3, simplified=simplified).code
+    assert not LatticeCode(q, code.betas[-1:], simplified).quantize(x).overloaded.any()
+
+
+@pytest.mark.parametrize("simplified", [False, True])
+def test_four_bits_buy_thirteen_levels_and_five_scales(simplified):
+    chosen = choose_rate(normal(0, 50_000), 4.0, simplified=simplified)
+    assert (chosen.code.q, len(chosen.code.betas), chosen.code.simplified) == (13, 5, simplified)
+    assert block_bits(13, 5) == 32  # the fifth scale is free: 5·13⁸ < 2³²
+    fresh = squared_errors(normal(1, 1 << 18), chosen.code).mean() / 8
+    assert fresh == pytest.approx(0.00804 if simplified else 0.00641, rel=0.01)
+
+
+@pytest.mark.parametrize("bits", [1.0, 2.3, 3.25, 4.25])
+def test_no_code_within_the_rate_does_better(bits):
+    x = normal(2, 5000)
+    chosen = choose_rate(x, bits)
+    assert chosen.code.rate_raw <= bits
+    for k in range(1, 9):
+        for q in range(2, 17):
+            if np.log2(q) + np.log2(k) / 8 <= bits:
+                assert chosen.distortion <= choose_scales(x, q, k).distortion * (1 + 1e-6)
+
+
+def test_a_rate_below_one_bit_is_refused():
+    with pytest.raises(InputError, match=r"no code takes 0\.9 bits"):
+        choose_rate(normal(0, 100), 0.9)
+
+
+def never():
+    raise AssertionError("a sample was drawn")
+
+
+@pytest.mark.parametrize("kind", ["weights", "activations", "keys", "values"])
+@pytest.mark.parametrize("simplified", [False, True])
+def test_a_users_word_names_the_code_of_its_kind(kind, simplified):
+    published = LatticeCode(13, tuple(b / 13 for b in REFERENCE[kind]), simplified)
+    assert code_for("ref", 13, 3, never, kind=kind, simplified=simplified) == published
+    asked = code_for("3.5,4.25", 13, 3, never, kind=kind, simplified=simplified)
+    assert asked == LatticeCode(13, (3.5 / 13, 4.25 / 13), simplified)
+    fitted = code_for("auto", 13, 3, lambda: normal(3, 2000), kind=kind, simplified=simplified)
+    assert fitted == choose_scales(normal(3, 2000), 13, 3, simplified=simplified).code
+    zeros = code_for("auto", 13, 3, lambda: np.zeros((4, 8), np.float32), kind=kind, simplified=simplified)
+    assert zeros == published
 
 
 def test_more_scales_lower_the_distortion():
