@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from icml25cli.core.errors import InputError
+from icml25cli.core.forms import check_form
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -21,6 +22,7 @@ INDEX = "model.safetensors.index.json"
 _MAX_HEADER = 100_000_000  # bytes; the limit of the safetensors library itself
 _AGAIN = "fetch or copy the file again"
 _BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "BOOL": 1}
+FLOATS = frozenset(_BYTES) - {"BOOL"}  # what a weight may be stored as
 _BYTES |= {f"{kind}{bits}": bits // 8 for kind in "IU" for bits in (8, 16, 32, 64)}
 
 
@@ -81,9 +83,11 @@ def tensor_index(directory: Path) -> dict[str, StoredTensor]:
         return read_header(directory / WEIGHTS)
     if not (directory / INDEX).exists():
         raise _no_weights(directory)
-    weight_map = _read_json(directory / INDEX).get("weight_map")
-    if not isinstance(weight_map, dict) or not weight_map or not all(isinstance(x, str) for x in weight_map.values()):
-        raise InputError(f"{directory / INDEX} has no weight_map from tensors to files")
+    listed = _read_json(directory / INDEX)
+    check_form(listed, {"weight_map": {str: str}}, directory / INDEX)
+    weight_map = listed["weight_map"]
+    if not weight_map:
+        raise InputError(f"{directory / INDEX} names no tensor")
     tensors: dict[str, StoredTensor] = {}
     for shard in sorted(set(weight_map.values())):
         if Path(shard).name != shard:
@@ -138,7 +142,9 @@ def read_header(file: Path) -> dict[str, StoredTensor]:
             if size < 8 or length > min(size - 8, _MAX_HEADER):
                 raise InputError(f"{file} is cut short or is not a safetensors file: {size} bytes", hint=_AGAIN)
             header = json.loads(stream.read(length))
-        header.pop("__metadata__", None)
+        check_form(header, {}, f"the header of {file}")
+        check_form(header.pop("__metadata__", {}), {str: str}, f"the metadata of {file}")
+        check_form(header, {str: {"dtype": str, "shape": [int], "data_offsets": [int]}}, f"the header of {file}")
         tensors = {name: StoredTensor(file, x["dtype"], tuple(x["shape"])) for name, x in header.items()}
         end = 8 + length
         for begin, stop, name in sorted((*entry["data_offsets"], name) for name, entry in header.items()):
@@ -146,14 +152,15 @@ def read_header(file: Path) -> dict[str, StoredTensor]:
             if tensor.dtype not in _BYTES:
                 raise InputError(
                     f"{file}: tensor {name} is stored as {tensor.dtype}, which is not supported",
-                    hint="give the model in float32, float16 or bfloat16",
+                    hint="give it in float32, float16 or bfloat16",
                 )
-            if 8 + length + begin != end or stop - begin != math.prod(tensor.shape) * _BYTES[tensor.dtype]:
+            negative = min(tensor.shape, default=0) < 0
+            if negative or 8 + length + begin != end or stop - begin != math.prod(tensor.shape) * _BYTES[tensor.dtype]:
                 raise InputError(f"{file}: the header of tensor {name} contradicts itself", hint=_AGAIN)
             end = 8 + length + stop
     except OSError as error:
         raise InputError(f"{file} cannot be read: {(error.strerror or str(error)).lower()}") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:  # no JSON, or other than two offsets
         raise InputError(f"{file} has no readable safetensors header", hint=_AGAIN) from error
     if size != end:
         fault = "cut short" if size < end else "too long"
@@ -162,16 +169,24 @@ def read_header(file: Path) -> dict[str, StoredTensor]:
 
 
 def read_tensors(index: dict[str, StoredTensor], names: Iterable[str]) -> Iterator[tuple[str, "Tensor"]]:
-    """The named tensors in their stored dtype, memory-mapped: pages come from the file when they are touched."""
-    from safetensors import safe_open
+    """The named tensors in their stored dtype, memory-mapped: pages come from the file when they are touched.
+
+    Raises:
+        InputError: a file cannot be read any more, or not by the safetensors library, which checks more than
+            ``read_header``.
+    """
+    from safetensors import SafetensorError, safe_open
 
     by_file: dict[Path, list[str]] = {}
     for name in names:
         by_file.setdefault(index[name].file, []).append(name)
     for file, held in by_file.items():
-        with safe_open(file, framework="pt") as stream:
-            for name in held:
-                yield name, stream.get_tensor(name)
+        try:
+            with safe_open(file, framework="pt") as stream:
+                for name in held:
+                    yield name, stream.get_tensor(name)
+        except (SafetensorError, OSError) as error:
+            raise InputError(f"{file} cannot be read: {error}", hint=_AGAIN) from error
 
 
 def check_finite(where: Path, name: str, tensor: "Tensor") -> None:

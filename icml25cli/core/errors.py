@@ -1,7 +1,10 @@
 """The errors a user can meet, each with its exit code.
 
-Every message is one sentence that names the file, row, tensor or option at fault; ``hint`` is the way out.
+Every message is one sentence that names the file, row, tensor or option at fault; ``hint`` is the way out. What a
+message quotes may be megabytes long, so the middle of a long one is left out here, once for all.
 """
+
+_LONGEST = 1200  # characters of a message: a few long paths fit
 
 
 class ToolboxError(Exception):
@@ -10,9 +13,14 @@ class ToolboxError(Exception):
     exit_code = 70
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
-        super().__init__(message)
-        self.message = message
-        self.hint = hint
+        self.message = _shortened(message)
+        self.hint = None if hint is None else _shortened(hint)
+        super().__init__(self.message)
+
+
+def _shortened(text: str) -> str:
+    """Both ends of a text: what is at fault stands at its beginning, why at its end."""
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]} … {text[-_LONGEST // 2 :]}"
 
 
 class CheckFailed(ToolboxError):

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from icml25cli.core.checkpoint import check_directory, check_finite
-from icml25cli.core.errors import InputError, MissingError, OutputError, UsageError
+from icml25cli.core.checkpoint import check_directory, check_finite, tensor_index
+from icml25cli.core.errors import InputError, MissingError, OutputError, ToolboxError, UsageError
 
 if TYPE_CHECKING:
     import torch
@@ -71,6 +71,8 @@ def resolve(ref: str | Path, *, allow_download: bool = False, trust_remote_code:
             get it.
     """
     name = str(ref)
+    if not name:
+        raise InputError("the name of a model is empty", hint="a model is an alias, a directory or a .gguf file")
     path = Path(name).expanduser()
     notes: tuple[str, ...] = ()
     if not os.path.lexists(path):
@@ -217,10 +219,24 @@ def _check_causal(path: Path, config: dict[str, Any], trust_remote_code: bool) -
     causal = set(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values())
     if known and architectures and not causal.intersection(architectures):
         raise InputError(f"{file} names the architecture {architectures[0]}, which is no causal language model")
+    _check_counts(file, config, len(tensor_index(path)))
     try:
         AutoConfig.from_pretrained(str(path), local_files_only=True, trust_remote_code=trust_remote_code)
     except Exception as error:  # transformers checks fields by many kinds of exception
         raise InputError(f"{file} cannot be used: {first_line(error)}") from error
+
+
+def _check_counts(file: Path, config: dict[str, Any], tensors: int) -> None:
+    """Refuse counts by which transformers would fill lists without end, or that leave no room for text."""
+    limits = dict.fromkeys(("num_hidden_layers", "num_layers", "n_layers", "n_layer"), (0, tensors))
+    limits |= dict.fromkeys(("max_position_embeddings", "n_positions"), (2, 2**40)) | {"num_labels": (0, 2**16)}
+    for fields in (config, *(value for value in config.values() if isinstance(value, dict))):
+        for name, (low, high) in limits.items():
+            count = fields.get(name)
+            if isinstance(count, int | float) and not low <= count <= high:
+                raise InputError(
+                    f"{file}: {name} is {count}, and no model with these files has that", hint="restore config.json"
+                )
 
 
 # --- loading -----------------------------------------------------------------------------------------------------
@@ -248,33 +264,65 @@ def load_model(source: ModelSource, dtype: torch.dtype | str = "float32", device
     """The whole model in memory, in evaluation mode, for work small enough to need no streaming.
 
     Raises:
-        InputError: a tensor of the architecture is missing or has another shape, or a value is not finite.
+        InputError: a tensor of the architecture is missing or has another shape or kind, which is found before anything
+            is allocated; or a value is not finite, or the model cannot be run.
         MissingError: the weights need a package that is not installed.
         UsageError: no such device.
     """
-    from transformers import AutoModelForCausalLM
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    from icml25cli.core.architecture import build, check_files
 
     target = pick_device(device)
+    trust: dict[str, bool] = {"trust_remote_code": source.trust_remote_code}
+    config = AutoConfig.from_pretrained(str(source.path), local_files_only=True, **trust)
+    index = tensor_index(source.path)
+    check_files(build(config, len(index), source.path, **trust), index, source.config, source.path)
     with quiet_transformers():
         try:
             loaded: Any = AutoModelForCausalLM.from_pretrained(
                 str(source.path),
+                config=config,
                 dtype=dtype,
                 local_files_only=True,
                 use_safetensors=True,
-                trust_remote_code=source.trust_remote_code,
                 output_loading_info=True,
+                **trust,
             )
         except ImportError as error:  # weights quantised by a library that is not installed
             raise MissingError(f"{source.path} cannot be loaded: {first_line(error)}", hint="install it") from error
-        except (RuntimeError, ValueError) as error:  # shapes that differ, values of the configuration
+        except Exception as error:  # each architecture and each quantiser has its own for a configuration it cannot use
             raise InputError(f"{source.path} cannot be loaded: {first_line(error)}") from error
-    model, loading = loaded
+    return checked(*loaded, source.path).to(target)
+
+
+def checked(model: PreTrainedModel, loading: dict[str, Any], where: Path) -> PreTrainedModel:
+    """What ``from_pretrained`` returned, in evaluation mode, once it is seen to be whole and to work.
+
+    Raises:
+        InputError: a tensor was missing or has values that are not finite, or the model cannot read two tokens.
+    """
+    import torch
+
     if loading["missing_keys"]:
-        raise InputError(f"{source.path} lacks the tensor {min(loading['missing_keys'])}")
+        raise InputError(f"{where} lacks the tensor {min(loading['missing_keys'])}")
     for name, parameter in model.named_parameters():
-        check_finite(source.path, name, parameter.detach())
-    return model.eval().to(target)
+        check_finite(where, name, parameter.detach())
+    model.eval()
+    with torch.no_grad(), runnable(where):
+        model(input_ids=torch.zeros(1, 2, dtype=torch.long, device=model.device), use_cache=False)
+    return model
+
+
+@contextlib.contextmanager
+def runnable(where: Path | str) -> Iterator[None]:
+    """Turn what modelling code raises, on a configuration that fits the tensors but not itself, into InputError."""
+    try:
+        yield
+    except (ToolboxError, MemoryError):
+        raise
+    except Exception as error:
+        raise InputError(f"{where} cannot be run: {first_line(error)}", hint="check its config.json") from error
 
 
 def load_tokenizer(source: ModelSource) -> PreTrainedTokenizerBase:

@@ -13,10 +13,11 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.utils._pytree import tree_map
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig
 
+from icml25cli.core.architecture import build
 from icml25cli.core.errors import InputError
-from icml25cli.core.models import ModelSource, first_line
+from icml25cli.core.models import ModelSource, runnable
 
 Call = tuple[tuple, dict[str, Any]]  # what a block gets beside its hidden state
 
@@ -26,26 +27,19 @@ class Skeleton:
 
     Args:
         source: from ``models.resolve``.
+        tensors: that its files hold.
         dtype: of parameters and hidden states.
 
     Raises:
         InputError: the model cannot be built, has no list of decoder blocks, or packs several matrices into one tensor.
     """
 
-    def __init__(self, source: ModelSource, dtype: torch.dtype) -> None:
+    def __init__(self, source: ModelSource, tensors: int, dtype: torch.dtype) -> None:
         self.name = source.name
-        try:
-            config = AutoConfig.from_pretrained(
-                str(source.path), local_files_only=True, trust_remote_code=source.trust_remote_code
-            )
-            with torch.device("meta"):
-                model = AutoModelForCausalLM.from_config(
-                    config, dtype=dtype, trust_remote_code=source.trust_remote_code
-                )
-        except Exception as error:  # modelling code raises what it likes on a config that it cannot follow
-            raise InputError(f"{self.name} cannot be built from its config.json: {first_line(error)}") from error
-        self.model: Any = model.eval()
-        self.embedding: nn.Embedding = model.get_input_embeddings()
+        trust = {"trust_remote_code": source.trust_remote_code}
+        config = AutoConfig.from_pretrained(str(source.path), local_files_only=True, **trust)
+        self.model: Any = build(config, tensors, self.name, dtype, **trust)
+        self.embedding: nn.Embedding = self.model.get_input_embeddings()
         self.embedding.padding_idx = None  # matters for gradients only, and may point beyond the rows that are loaded
         self.blocks_name, self.blocks = self._find_blocks()
         self._refuse_fused_experts()
@@ -65,7 +59,7 @@ class Skeleton:
 
         Raises:
             InputError: the blocks are no chain in which each gets what the one before returned, or they get something
-                that an earlier block may write to.
+                that an earlier block may write to; or the model cannot be run.
         """
         calls: list[Call] = []
         first: list[Tensor] = []
@@ -79,7 +73,7 @@ class Skeleton:
                 raise _SeenAllError
             return hidden
 
-        with self.replaced(record), contextlib.suppress(_SeenAllError):
+        with self.replaced(record), runnable(self.name), contextlib.suppress(_SeenAllError):
             self.model(**inputs, use_cache=False)
         return first[0], calls
 
@@ -118,9 +112,8 @@ class Skeleton:
         )
         replacement = block.__dict__.pop("forward")
         try:
-            output = functional_call(block, state, (hidden, *args), kwargs)
-        except (RuntimeError, NotImplementedError) as error:
-            raise InputError(f"a block of {self.name} cannot be traced: {first_line(error)}") from error
+            with runnable(f"a block of {self.name}"):
+                output = functional_call(block, state, (hidden, *args), kwargs)
         finally:
             block.forward = replacement
         if isinstance(output, tuple | list):

@@ -6,6 +6,7 @@ fill a skeleton with their tensors. Does not know what is done to a block.
 
 import contextlib
 import ctypes
+import inspect
 import json
 import shutil
 import weakref
@@ -20,10 +21,9 @@ from jaxtyping import Float, Int64
 from safetensors.torch import save_file
 from torch import Tensor, nn
 from transformers import PreTrainedModel
-from transformers.conversion_mapping import get_model_conversion_mapping
-from transformers.core_model_loading import WeightRenaming, rename_source_key
 from transformers.pytorch_utils import Conv1D
 
+from icml25cli.core.architecture import match_names
 from icml25cli.core.checkpoint import INDEX, check_finite, read_tensors, tensor_index
 from icml25cli.core.errors import InputError
 from icml25cli.core.models import ModelSource
@@ -77,9 +77,10 @@ class StreamedModel:
         self.device = torch.device(device)
         self.dtype = dtype
         self._index = tensor_index(source.path)
-        self._skeleton = Skeleton(source, dtype)
+        self._skeleton = Skeleton(source, len(self._index), dtype)
         self._model = self._skeleton.model
-        self._model_name, self._tensor_of = self._match_names()
+        self._model_name, self._tensor_of = match_names(self._model, self._index, source.path)
+        self._refuse_renamed_blocks()
         self._finite: set[str] = set()  # tensors that were looked through
         self._calls: dict[tuple[int, ...], list[Call]] = {}  # by (B, T): what every block gets beside its hidden state
         self._in_section = False
@@ -152,14 +153,24 @@ class StreamedModel:
             held.free()
 
     @torch.no_grad()
-    def run_block(self, block: nn.Module, i: int, hidden: Float[Tensor, "B T d"]) -> Float[Tensor, "B T d"]:
-        """The output of block ``i``, as ``self.block(i)`` gave it, for one input."""
+    def run_block(
+        self, block: nn.Module, i: int, hidden: Float[Tensor, "B T d"], cache: Any = None
+    ) -> Float[Tensor, "B T d"]:
+        """The output of block ``i``, as ``self.block(i)`` gave it, for one input.
+
+        Attention reads keys and values back from ``cache.update(keys, values, layer)``, if given.
+
+        Raises:
+            InputError: a cache is given, and blocks of this class take none.
+        """
         shape = tuple(hidden.shape[:2])
         if shape not in self._calls:
             with self._outside_loaded():
                 nothing = self._skeleton.placeholder(shape, self.device)
                 self._calls[shape] = self._skeleton.trace(inputs_embeds=nothing)[1]
         args, kwargs = self._calls[shape][i]
+        if cache is not None:
+            args, kwargs = self._with_cache(block, args, kwargs, cache)
         output = block(hidden, *args, **kwargs)
         return output[0] if isinstance(output, tuple | list) else output
 
@@ -197,56 +208,64 @@ class StreamedModel:
         them. Yields the mapping from matrix to group, which fills as the block runs.
         """
         groups: dict[str, str] = {}
-        recent: list[tuple[weakref.ref, str]] = []  # weak, so that no input lives longer for being watched
+        first = _OncePerTensor()
 
-        def watch(name: str) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
-            def hook(_: nn.Module, args: tuple[Tensor, ...]) -> None:
-                recent[:] = [(seen, group) for seen, group in recent if seen() is not None]
-                groups[name] = next((group for seen, group in recent if seen() is args[0]), name)
-                if groups[name] == name:
-                    recent.append((weakref.ref(args[0]), name))
-                    callback(name, args[0].detach().reshape(-1, args[0].shape[-1]))
+        def record(name: str, x: Tensor) -> None:
+            def announce() -> str:
+                callback(name, x.detach().reshape(-1, x.shape[-1]))
+                return name
 
-            return hook
+            groups[name] = first.get(x, announce)
 
-        handles = [x.module.register_forward_pre_hook(watch(name)) for name, x in self.linears(block).items()]
-        try:
+        with self._watched_inputs(block, self.linears(block), record):
             yield groups
-        finally:
-            for handle in handles:
-                handle.remove()
+
+    @contextlib.contextmanager
+    def changed_inputs(
+        self, block: nn.Module, names: Iterable[str], change: Callable[[Tensor], Tensor]
+    ) -> Iterator[None]:
+        """Give the matrices called ``names`` ``change(x)`` in place of their input x; called once for a shared x."""
+        changed = _OncePerTensor()
+        with self._watched_inputs(block, names, lambda _, x: changed.get(x, lambda: change(x))):
+            yield
 
     # --- inside ------------------------------------------------------------------------------------------------------
 
-    def _match_names(self) -> tuple[dict[str, str], dict[str, str]]:
-        """The model's names of all tensors in the checkpoint, and the checkpoint's name of everything in the model.
-
-        Some checkpoints leave out the prefix of the base model (GPT-2) or name the head otherwise (GPT-NeoX);
-        transformers knows which.
-        """
-        asked = {**dict(self._model.named_parameters(remove_duplicate=False)), **dict(self._model.named_buffers())}
-        renamings = [x for x in get_model_conversion_mapping(self._model) if isinstance(x, WeightRenaming)]
-        prefix = self._model.base_model_prefix
-        model_name = {stored: rename_source_key(stored, renamings, [], prefix, asked)[0] for stored in self._index}
-        tensor_of = {name: stored for stored, name in model_name.items() if name in asked}
-        for pair in self._model.all_tied_weights_keys.items():
-            for copy, original in (pair, reversed(pair)):
-                if copy not in tensor_of and original in tensor_of:
-                    tensor_of[copy] = tensor_of[original]
-        for name, _ in self._model.named_parameters():
-            if name not in tensor_of:
-                raise InputError(f"{self.source.path} lacks the tensor {name}")
-        for name, stored in tensor_of.items():
-            there, needed = list(self._index[stored].shape), list(asked[name].shape)
-            if there != needed:
-                file = self._index[stored].file
-                raise InputError(f"{file}: tensor {stored} has shape {there} where config.json asks for {needed}")
+    def _refuse_renamed_blocks(self) -> None:
+        for name, stored in self._tensor_of.items():
             block, _, inner = name.removeprefix(f"{self._skeleton.blocks_name}.").partition(".")
             if name.startswith(f"{self._skeleton.blocks_name}.") and not stored.endswith(f".{block}.{inner}"):
                 raise InputError(
                     f"{self.source.path} calls {name} {stored}, and such names are not supported in blocks"
                 )
-        return model_name, tensor_of
+
+    @contextlib.contextmanager
+    def _watched_inputs(
+        self, block: nn.Module, names: Iterable[str], see: Callable[[str, Tensor], Tensor | None]
+    ) -> Iterator[None]:
+        def watch(name: str) -> Callable[[nn.Module, tuple[Tensor, ...]], tuple[Tensor, ...]]:
+            def hook(_: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+                instead = see(name, args[0])
+                return args if instead is None else (instead, *args[1:])
+
+            return hook
+
+        linears = self.linears(block)
+        handles = [linears[name].module.register_forward_pre_hook(watch(name)) for name in names]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _with_cache(self, block: nn.Module, args: tuple, kwargs: dict[str, Any], cache: Any) -> Call:
+        signature = inspect.signature(block.forward)
+        name = next((name for name in ("cache", "past_key_values", "layer_past") if name in signature.parameters), None)
+        if name is None:
+            raise InputError(f"the blocks of {self.source.name} take no key-value cache", hint="quantise weights alone")
+        call = signature.bind_partial(None, *args, **kwargs)
+        call.arguments[name] = cache
+        return call.args[1:], call.kwargs
 
     def _block_names(self, i: int) -> list[str]:
         """The checkpoint's names of what belongs to block ``i``, used by the model or not."""
@@ -330,6 +349,22 @@ class StreamedModel:
             )
         held.put(embedding, "weight", self._in_dtype(table[rows.cpu()]))
         return (places, *args[1:])
+
+
+class _OncePerTensor:
+    """Results for tensors that several callers pass on, each made at the first."""
+
+    def __init__(self) -> None:
+        self._made: list[tuple[weakref.ref, Any]] = []  # weak, so that no tensor lives longer for being known
+
+    def get(self, x: Tensor, make: Callable[[], Any]) -> Any:
+        self._made = [(seen, result) for seen, result in self._made if seen() is not None]
+        for seen, result in self._made:
+            if seen() is x:
+                return result
+        result = make()
+        self._made.append((weakref.ref(x), result))
+        return result
 
 
 class _Held:

@@ -131,9 +131,11 @@ def find_text(ref: str, part: Part) -> Text:
         part: of the built-in text, where that is named.
 
     Raises:
-        InputError: as ``read_text``; or nothing has that name, or the asset of that name is no text.
+        InputError: as ``read_text``; or the name is empty, nothing has that name, or the asset of that name is no text.
         MissingError: the asset is not fetched; the hint says how to.
     """
+    if not ref:
+        raise InputError("the name of a text is empty", hint="give a path, - for standard input, or builtin")
     if ref == "builtin":
         return builtin_text(part)
     if ref == "-" or os.path.lexists(ref):

@@ -1,6 +1,7 @@
 """Model references: what resolves, what is refused and in which words. The hub is a server of our own, on loopback."""
 
 import json
+import math
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from safetensors.torch import load_file, save_file
 from icml25cli.core import gguf_cache, models
 from icml25cli.core.errors import InputError, MissingError, UsageError
 from icml25cli.core.models import aliases, load_model, load_tokenizer, pick_device, resolve
+from icml25cli.core.streaming import StreamedModel
 from tests.make_models import make_gguf, make_model
 
 
@@ -168,15 +170,42 @@ def absurd_config(model: Path) -> None:
     edited(model, "config.json", lambda config: config.update(hidden_size="wide"))
 
 
-def overlapping(model: Path) -> None:
-    file = model / "model-00002-of-00004.safetensors"
-    content = file.read_bytes()
-    length = int.from_bytes(content[:8], "little")
-    header = json.loads(content[8 : 8 + length])
-    names = [name for name in header if name != "__metadata__"]
-    header[names[0]]["data_offsets"] = header[names[1]]["data_offsets"]
-    changed = json.dumps(header).encode().ljust(length)
-    file.write_bytes(len(changed).to_bytes(8, "little") + changed + content[8 + length :])
+def headed(edit: Callable[[dict, str, str], None]) -> Callable[[Path], None]:
+    """A fault in a header, made by ``edit(header, first tensor, second tensor)``."""
+
+    def fault(model: Path) -> None:
+        file = model / "model-00002-of-00004.safetensors"
+        content = file.read_bytes()
+        length = int.from_bytes(content[:8], "little")
+        header = json.loads(content[8 : 8 + length])
+        edit(header, *[name for name in header if name != "__metadata__"][:2])
+        changed = json.dumps(header).encode().ljust(length)
+        file.write_bytes(len(changed).to_bytes(8, "little") + changed + content[8 + length :])
+
+    return fault
+
+
+SECOND = "model-00002-of-00004.safetensors"
+
+
+def tensor_field(**changes: object) -> Callable[[Path], None]:
+    return headed(lambda header, first, _: header[first].update(changes))
+
+
+overlapping = headed(lambda header, first, second: header[first].update(data_offsets=header[second]["data_offsets"]))
+
+
+def twice_negative(header: dict, first: str, _: str) -> None:
+    header[first]["shape"] = [-1, -math.prod(header[first]["shape"])]
+
+
+def beyond_the_library(header: dict, first: str, _: str) -> None:
+    """An empty tensor that fits the file, but is none that the library would read."""
+    header["more"] = {"dtype": "F32", "shape": [0, 2**70], "data_offsets": header[first]["data_offsets"][:1] * 2}
+
+
+def config_field(**changes: object) -> Callable[[Path], None]:
+    return lambda model: edited(model, "config.json", lambda config: config.update(changes))
 
 
 def eight_bit_floats(model: Path) -> None:
@@ -206,6 +235,21 @@ def eight_bit_floats(model: Path) -> None:
         (encoder, "BertModel, which is no causal language model"),
         (absurd_config, "config.json cannot be used: .*hidden_size"),
         (overlapping, "model-00002-of-00004.safetensors: the header of tensor .* contradicts itself"),
+        (tensor_field(shape="32x32"), "the header of .*00002-of-00004.safetensors: the field .*shape is missing or of"),
+        (tensor_field(shape=[32.0, 32]), "the header of .*: the field .*shape.0. is"),
+        (tensor_field(dtype=["F32"]), "the header of .*: the field .*dtype is"),
+        (tensor_field(data_offsets=None), "the header of .*: the field .*data_offsets is"),
+        (tensor_field(data_offsets=[0, 8, 8]), "has no readable safetensors header"),
+        (tensor_field(data_offsets=[-8, 8]), "contradicts itself"),
+        (headed(twice_negative), "contradicts itself"),
+        (headed(lambda header, first, _: header.update({first: 3})), "the header of .*: the field .* is"),
+        (headed(lambda header, *_: header.update(__metadata__={"format": 3})), "the metadata of .*: the field format"),
+        (config_field(num_hidden_layers=10**9), "config.json: num_hidden_layers is 1000000000, and no model with"),
+        (config_field(num_hidden_layers=-1), "config.json: num_hidden_layers is -1"),
+        (config_field(text_config={"n_layer": 1e999}), "config.json: n_layer is inf"),
+        (config_field(num_labels=10**9), "config.json: num_labels is"),
+        (config_field(max_position_embeddings=-1), "config.json: max_position_embeddings is -1"),
+        (config_field(num_attention_heads=0, head_dim=None), "config.json cannot be used: .*zero"),
         (eight_bit_floats, "is stored as F8_E4M3, which is not supported"),
     ],
 )
@@ -226,8 +270,79 @@ def test_weights_of_no_model_are_refused_when_the_whole_model_is_loaded(model: P
     with pytest.raises(InputError, match=r"lacks the tensor model\.layers\.1\.mlp\.up_proj\.weight"):
         load_model(source)
     _saved(model, weights | {"model.layers.1.mlp.up_proj.weight": torch.zeros(48, 31)})
-    with pytest.raises(InputError, match="cannot be loaded"):
+    with pytest.raises(InputError, match=r"up_proj\.weight has shape \[48, 31\] where config\.json asks"):
         load_model(source)
+
+
+@pytest.mark.parametrize("load", [load_model, StreamedModel])
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"hidden_size": 2**20, "head_dim": 8}, r"embed_tokens\.weight has shape \[257, 32\] where config\.json asks"),
+        ({"hidden_size": 2**62}, r"cannot be built from its config\.json: "),
+        ({"vocab_size": 2**40}, r"embed_tokens\.weight has shape"),
+        ({"num_hidden_layers": 4}, r"lacks the tensor model\.layers\.3\."),
+        ({"intermediate_size": 2**50}, r"has shape \[32, 48\]"),
+        ({"head_dim": 2**40}, "tables too large"),
+        ({"hidden_act": "no-such-function"}, "cannot be built .*no-such-function"),
+    ],
+    ids=str,
+)
+def test_a_config_that_does_not_fit_the_files_is_refused_before_anything_is_allocated(
+    model: Path, load: Callable, changes: dict, message: str
+):
+    config_field(**changes)(model)
+    with pytest.raises(InputError, match=message) as caught:
+        load(resolve(model))
+    assert "\n" not in caught.value.message
+
+
+@pytest.mark.parametrize("load", [load_model, StreamedModel])
+def test_a_bare_config_means_the_defaults_of_its_type_and_those_do_not_fit(model: Path, load: Callable):
+    (model / "config.json").write_text('{"model_type": "llama"}')
+    with pytest.raises(InputError, match=r"lacks the tensor model\.layers\.3\.|has shape"):
+        load(resolve(model))
+
+
+@pytest.mark.parametrize("load", [load_model, StreamedModel])
+def test_layers_without_end_are_refused_while_they_are_made(model: Path, load: Callable, monkeypatch):
+    monkeypatch.setattr(models, "_check_counts", lambda *_: None)
+    config_field(num_hidden_layers=100_000)(model)
+    with pytest.raises(InputError, match="many more parameters than its files hold"):
+        load(resolve(model))
+
+
+@pytest.mark.parametrize("load", [load_model, StreamedModel])
+def test_weights_stored_as_integers_are_refused(model: Path, load: Callable):
+    weights = {k: v for file in model.glob("*.safetensors") for k, v in load_file(file).items()}
+    config_only(model)
+    name = "model.layers.1.mlp.up_proj.weight"
+    _saved(model, weights | {name: torch.ones(48, 32, dtype=torch.int32)})
+    with pytest.raises(InputError, match=rf"tensor {name} holds I32 where the model has floating-point numbers"):
+        load(resolve(model))
+
+
+def test_what_the_library_itself_cannot_read_is_refused(model: Path):
+    headed(beyond_the_library)(model)
+    edited(model, "model.safetensors.index.json", lambda index: index["weight_map"].update(more=SECOND))
+    with pytest.raises(InputError, match=f"{SECOND} cannot be read"):
+        StreamedModel(resolve(model)).block_tensors(0)
+
+
+def test_a_config_that_fits_the_tensors_but_cannot_be_run_is_refused(tmp_path: Path):
+    directory = make_model(tmp_path / "phi", "phi")
+    rope = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 8.0}
+    config_field(rope_parameters=rope)(directory)
+    with pytest.raises(InputError, match="phi cannot be run"):
+        load_model(resolve(directory))
+
+
+def test_a_config_that_asks_for_other_outputs_still_gives_logits(model: Path):
+    config_field(return_dict=False, output_hidden_states="all")(model)
+    tokens = torch.arange(5)[None]
+    streamed = StreamedModel(resolve(model))
+    assert load_model(resolve(model))(input_ids=tokens).logits.shape == (1, 5, 257)
+    assert streamed.logits(streamed.embed(tokens)).shape == (1, 5, 257)
 
 
 def _saved(model: Path, weights: dict[str, torch.Tensor]) -> Path:
@@ -264,6 +379,8 @@ def test_a_word_close_to_an_alias_is_answered_with_it():
     with pytest.raises(InputError) as caught:
         resolve("lama3-8b")
     assert caught.value.hint == "did you mean llama3-8b?"
+    with pytest.raises(InputError, match="the name of a model is empty"):
+        resolve("")
     with pytest.raises(InputError) as caught:
         resolve("zzzz")
     assert "llama3-8b" in (caught.value.hint or "")

@@ -266,6 +266,7 @@ def test_an_asset_that_is_text_is_read_where_the_store_has_it(tmp_path, monkeypa
     [
         ("sotu", MissingError, "the asset 'sotu' is not fetched", "icml25 assets fetch sotu"),
         ("smollm2-135m", InputError, "smollm2-135m is no text but model", "sotu, moby-dick"),
+        ("", InputError, "the name of a text is empty", "builtin"),
         ("stou", InputError, "no text is called stou", "sotu, moby-dick"),
     ],
 )
