@@ -26,7 +26,7 @@ from transformers.pytorch_utils import Conv1D
 from icml25cli.core.architecture import match_names
 from icml25cli.core.checkpoint import INDEX, check_finite, read_tensors, tensor_index
 from icml25cli.core.errors import InputError
-from icml25cli.core.models import ModelSource
+from icml25cli.core.models import ModelSource, runnable
 from icml25cli.core.skeleton import Call, Skeleton, same_calls
 
 # What else belongs to a model: all but weights, config.json and the description of the original.
@@ -305,7 +305,8 @@ class StreamedModel:
         if missing:
             parts = path.split(".")
             around = (self._model.get_submodule(".".join(parts[:end])) for end in range(len(parts), -1, -1))
-            next(model for model in around if isinstance(model, PreTrainedModel))._init_weights(module)
+            with runnable(self.source.name):
+                next(model for model in around if isinstance(model, PreTrainedModel))._init_weights(module)
 
     @contextlib.contextmanager
     def _outside_loaded(self) -> Iterator[None]:
