@@ -8,9 +8,8 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
-from operator import index
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 from jaxtyping import Float, Float32
@@ -18,8 +17,10 @@ from numpy import ndarray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
+from icml25cli.core.checkpoint import read_header
 from icml25cli.core.errors import InputError
 from icml25cli.core.files import atomic_path
+from icml25cli.core.forms import check_form
 from icml25cli.papers.quantize.lattice import TIE_OFFSET_1024
 from icml25cli.papers.quantize.packing import Bits, pack, stored_bits, unpack
 from icml25cli.papers.quantize.rotation import Rotation
@@ -88,6 +89,7 @@ class EncodedArray:
             "format": FORMAT,
             "q": self.code.q,
             "betas": self.code.betas,
+            "simplified": self.code.simplified,
             "epsilon": [[numerator, 1024] for numerator in TIE_OFFSET_1024],
             "rotation": self.rotation and self.rotation.spec(),
             "shape": self.shape,
@@ -125,14 +127,23 @@ class EncodedArray:
 def encode_array(x: Float[ndarray, "*n d"], code: LatticeCode, rotation: Rotation | None = None) -> EncodedArray:
     """Code an (n, d) array row by row, or one d-vector; float16, float32 or float64, computed in float32.
 
-    Rows of zeros cost no error. A width that is no multiple of 8 is padded with zeros after rotation.
+    Rows of zeros cost no error; one that is not of zeros, but whose root mean square is below 1.2e-38, the least normal
+    number of float32, is refused: its scale and values would lose their digits there. A width that is no multiple of 8
+    is padded with zeros after rotation.
 
     Raises:
-        InputError: the array has another rank or dtype or is empty, a row is not finite in float32 (it is named), or
-            the rotation has another width.
+        InputError: the array has another rank or dtype or is empty, a row is not finite or too small in float32 (it is
+            named), or the rotation has another width.
     """
     rows2d = _as_rows(x)
-    scales = _row_scales(rows2d)
+    rms = _row_rms(rows2d)
+    faint = (rms > 0) & (rms < np.finfo(np.float32).tiny)
+    if faint.any():
+        raise InputError(
+            f"row {int(faint.argmax())} is too small for float32: its root mean square is {rms[faint][0]:.1e}",
+            hint="multiply the array by a power of two, and divide what decode gives",
+        )
+    scales = _storable(rms)
     n, d = rows2d.shape
     parts, error, energy, overloads = [], 0.0, 0.0, 0
     for rows in _chunks(n, d):
@@ -160,7 +171,7 @@ def sample_blocks(
         InputError: as ``encode_array``.
     """
     rows2d = _as_rows(x)
-    scales = _row_scales(rows2d)
+    scales = _storable(_row_rms(rows2d))
     wanted = min(len(rows2d), -(-count * 8 // rows2d.shape[1]))
     drawn = np.sort(np.random.default_rng(seed).choice(len(rows2d), wanted, replace=False))
     return _normalized(rows2d[drawn], scales[drawn], rotation).reshape(-1, 8)
@@ -174,18 +185,25 @@ def _as_rows(x: Float[ndarray, "*n d"]) -> Float[ndarray, "n d"]:
     return x.reshape(-1, x.shape[-1])
 
 
-def _row_scales(x: Float[ndarray, "n d"]) -> Float[ndarray, "n"]:
-    """Root mean square of each row in float16, or all in float32 if any is out of its normal range."""
-    scales = np.empty(len(x), np.float64)
+def _row_rms(x: Float[ndarray, "n d"]) -> Float[ndarray, "n"]:
+    """Root mean square of each row in float64, of values over the largest of them, whose squares cannot underflow."""
+    rms = np.empty(len(x), np.float64)
     for rows in _chunks(*x.shape):
-        part = x[rows].astype(np.float64)
-        if not (np.abs(part) <= np.finfo(np.float32).max).all():  # true of NaN, too
-            bad = rows.start + int(np.argmin((np.abs(part) <= np.finfo(np.float32).max).all(axis=1)))
+        part = np.abs(x[rows].astype(np.float64))
+        largest = part.max(axis=1)
+        if not (largest <= np.finfo(np.float32).max).all():  # true of NaN, too
+            bad = rows.start + int(np.argmin(largest <= np.finfo(np.float32).max))
             raise InputError(f"row {bad} holds a value that is not finite in float32", hint="drop or repair that row")
-        scales[rows] = np.sqrt(np.square(part).mean(axis=1))
+        part /= np.where(largest == 0, 1, largest)[:, None]
+        rms[rows] = largest * np.sqrt(np.square(part).mean(axis=1))
+    return rms
+
+
+def _storable(rms: Float[ndarray, "n"]) -> Float[ndarray, "n"]:
+    """Scales in float16, or all in float32 if any is out of its normal range."""
     half = np.finfo(np.float16)
-    fits = (scales == 0) | ((scales >= float(half.tiny)) & (scales <= float(half.max)))
-    return scales.astype(np.float16 if fits.all() else np.float32)
+    fits = (rms == 0) | ((rms >= float(half.tiny)) & (rms <= float(half.max)))
+    return rms.astype(np.float16 if fits.all() else np.float32)
 
 
 def _normalized(
@@ -206,40 +224,40 @@ def _chunks(rows: int, columns: int) -> Iterator[slice]:
 
 
 def _read(path: Path) -> tuple[dict[str, str], dict[str, ndarray]]:
+    header = read_header(Path(path))  # what it promises is no more than the file holds
+    if other := [name for name, tensor in header.items() if tensor.dtype not in ("U8", "U32", "F16", "F32")]:
+        raise InputError(f"{path} is not a file of codes: tensor {other[0]} is stored as {header[other[0]].dtype}")
     try:
         with safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
             if metadata.get("format") != FORMAT:
                 raise InputError(f"{path} is not a file of codes ({FORMAT})", hint="icml25 quantize encode makes one")
-            return metadata, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except FileNotFoundError as error:
-        raise InputError(f"{path} does not exist") from error
-    except (SafetensorError, KeyError, TypeError) as error:
-        raise InputError(f"{path} is truncated or not a file of codes") from error
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
+            return metadata, {name: file.get_tensor(name) for name in header}
+    except (SafetensorError, OSError) as error:
+        raise InputError(f"{path} cannot be read: {error}") from error
+
+
+_FORM = {"shape": [int], "relative_error": float, "overloads": int, "epsilon": list}
 
 
 def _parse(metadata: dict[str, str]) -> tuple[LatticeCode, Rotation | None, tuple[int, ...], str, float, int]:
     try:
-        fields: dict[str, Any] = {
-            name: json.loads(metadata[name]) for name in metadata if name not in ("format", "dtype")
-        }
-        dtype = metadata["dtype"]
-        shape = tuple(index(size) for size in fields["shape"])
-        code = LatticeCode(index(fields["q"]), tuple(float(beta) for beta in fields["betas"]))
-        spec, epsilon = fields["rotation"], fields["epsilon"]
-        error, overloads = float(fields["relative_error"]), index(fields["overloads"])
-    except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as fault:
-        raise InputError("the header lacks a field or holds a malformed one") from fault
+        fields = {name: json.loads(metadata[name]) for name in metadata if name not in ("format", "dtype")}
+    except (ValueError, RecursionError) as fault:
+        raise InputError("a field of the header is not JSON") from fault
+    check_form(fields, _FORM, "the header")
+    shape, dtype, spec = tuple(fields["shape"]), metadata.get("dtype"), fields.get("rotation")
     if dtype not in DTYPES or len(shape) not in (1, 2) or min(shape) < 1:
         raise InputError(f"the header names an array of {dtype} of shape {shape}")
-    if epsilon != [[numerator, 1024] for numerator in TIE_OFFSET_1024]:
+    if fields["epsilon"] != [[numerator, 1024] for numerator in TIE_OFFSET_1024]:
         raise InputError("the codes were made with another tie offset", hint="a newer version may read them")
+    if not 0 <= fields["relative_error"] <= 1e300 or fields["overloads"] < 0:
+        raise InputError(f"the header names an error of {fields['relative_error']} and {fields['overloads']} overloads")
     rotation = None if spec is None else Rotation.from_spec(spec)
     if rotation is not None and rotation.n != shape[-1]:
         raise InputError(f"the rotation has width {rotation.n}, the rows have {shape[-1]} columns")
-    return code, rotation, shape, dtype, error, overloads
+    code = LatticeCode.from_spec(fields)
+    return code, rotation, shape, dtype, fields["relative_error"], fields["overloads"]
 
 
 def _valid_scales(scales: ndarray | None, *, rows: int) -> Float[ndarray, "n"]:

@@ -19,6 +19,7 @@ from scipy.fft import dct, idct
 from torch import Tensor
 
 from icml25cli.core.errors import InputError
+from icml25cli.core.forms import check_form
 
 KINDS = ("none", "hadamard", "random-hadamard", "orthogonal")
 # A dense factor of order K costs 2K flops a value. 344 serves 11008 = 344 * 32 and 464 serves 29 * 2^k.
@@ -113,14 +114,11 @@ class Rotation:
         """The rotation that :meth:`spec` described.
 
         Raises:
-            InputError: a field is absent, or this version would build R from other factors.
+            InputError: a field is absent or malformed, or this version would build R from other factors.
         """
-        try:
-            rotation = cls(str(spec["kind"]), int(spec["n"]), int(spec["seed"]))
-            factors = [tuple(factor) for factor in spec["factors"]]
-        except (KeyError, TypeError, ValueError) as error:
-            raise InputError(f"the rotation {spec!r} is incomplete or malformed") from error
-        if factors != list(rotation.plan):
+        check_form(spec, {"kind": str, "n": int, "seed": int, "factors": list}, "the rotation")
+        rotation = cls(spec["kind"], spec["n"], spec["seed"])
+        if spec["factors"] != rotation.spec()["factors"]:
             raise InputError(f"the rotation {spec!r} was built from factors that this version does not use")
         return rotation
 

@@ -9,7 +9,7 @@ know matrices, rotations, or how digits are packed.
 from dataclasses import dataclass
 from functools import cached_property
 from math import log2
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from numpy import ndarray
 from torch import Tensor
 
 from icml25cli.core.errors import InputError
+from icml25cli.core.forms import check_form
 from icml25cli.papers.quantize import torch_codec
 from icml25cli.papers.quantize.jit import compiled, inline
 from icml25cli.papers.quantize.lattice import CLAMP, TIE_OFFSET
@@ -78,14 +79,25 @@ class LatticeCode:
     def __post_init__(self) -> None:
         if not 2 <= self.q <= MAX_Q:
             raise InputError(f"q = {self.q} is outside 2..{MAX_Q}")
-        object.__setattr__(self, "betas", tuple(float(beta) for beta in self.betas))
         if not 1 <= len(self.betas) <= MAX_SCALES:
             raise InputError(f"{len(self.betas)} scales were given, a code has 1 to {MAX_SCALES}")
         for beta in self.betas:
             if not 1e-30 <= beta <= 1e30:  # far enough inside float32 that neither 1/β nor β·value overflows
                 raise InputError(f"scale {beta} is not a positive number between 1e-30 and 1e30")
+        object.__setattr__(self, "betas", tuple(float(beta) for beta in self.betas))
         if np.any(np.diff(self._betas32) <= 0):
             raise InputError(f"scales {list(self.betas)} are not strictly increasing in float32")
+
+    @classmethod
+    def from_spec(cls, spec: dict[str, Any]) -> "LatticeCode":
+        """The code that a decoder needs, from the fields ``q``, ``betas`` and, where it is, ``simplified``, as JSON.
+
+        Raises:
+            InputError: a field is absent, malformed or outside the limits.
+        """
+        check_form(spec, {"q": int, "betas": [float]}, "the lattice code")
+        check_form(simplified := spec.get("simplified", False), bool, "'simplified' of the lattice code")
+        return cls(spec["q"], tuple(spec["betas"]), simplified)
 
     @cached_property
     def _betas32(self) -> Float32[ndarray, "k"]:

@@ -6,10 +6,12 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
+from safetensors.torch import save_file as save_torch
 
 from icml25cli.core.errors import InputError, OutputError
 from icml25cli.papers.quantize.arrays import EncodedArray, encode_array, sample_blocks
@@ -83,6 +85,16 @@ def test_a_vector_is_one_row(tmp_path):
     back = EncodedArray.load(tmp_path / "v.nq").decode()
     np.testing.assert_array_equal(back, encode_array(x[None], CODE).decode()[0])
     assert back.shape == (100,)
+
+
+def test_the_simplified_code_is_read_as_what_it_is(tmp_path):
+    x = normal(50, 24)
+    encoded = encode_array(x, LatticeCode(14, CODE.betas, simplified=True))
+    encoded.save(tmp_path / "x.nq")
+    read = EncodedArray.load(tmp_path / "x.nq")
+    assert read.code.simplified
+    assert np.array_equal(read.decode(), encoded.decode())
+    assert relative(x, read.decode()) == pytest.approx(encoded.relative_error, rel=1e-5)
 
 
 def test_zero_rows_stay_zero():
@@ -205,13 +217,31 @@ def test_the_file_says_what_it_is(saved):
     assert Rotation.from_spec(json.loads(metadata["rotation"])) == Rotation("hadamard", 24)
 
 
+@pytest.mark.parametrize(("value", "shown"), [(5e-324, "4.9e-324"), (1e-200, "1.0e-200"), (1e-40, "1.0e-40")])
+def test_a_row_too_small_for_single_precision_is_named(value, shown):
+    x = normal(4, 24).astype(np.float64)
+    x[2] = value
+    with pytest.raises(InputError, match=f"row 2 is too small for float32: its root mean square is {shown}"):
+        encode_array(x, CODE)
+    assert np.isfinite(sample_blocks(x)).all()  # which only looks at what is there
+
+
+@pytest.mark.parametrize("largest", [1e-37, 1e-30, 1e37])
+def test_rows_near_the_ends_of_single_precision_cost_no_more_than_others(largest):
+    x = normal(64, 64).astype(np.float64)
+    scaled = x * (largest / np.abs(x).max())
+    assert relative(scaled, encode_array(scaled, CODE).decode()) == pytest.approx(
+        encode_array(x, CODE).relative_error, rel=0.02
+    )
+
+
 @pytest.mark.parametrize(
     ("metadata", "message"),
     [
         ({"format": "icml25/nq/2"}, "not a file of codes"),
-        ({"q": None}, "header"),
-        ({"q": "1e999"}, "header"),
-        ({"q": "13.5"}, "header"),
+        ({"q": None}, "the field q is missing"),
+        ({"q": "1e999"}, "the field q is"),
+        ({"q": "13.5"}, "the field q is"),
         ({"q": "14"}, "codes of q = 14|stored as"),
         ({"q": "12"}, "out of range|stored as"),
         ({"betas": "[0.3, 0.4]"}, "out of range|codes of"),
@@ -227,6 +257,19 @@ def test_the_file_says_what_it_is(saved):
         ({"shape": "7"}, "header"),
         ({"dtype": "int8"}, "int8"),
         ({"rotation": '{"kind": "spin"}'}, "rotation"),
+        ({"rotation": '{"kind": "hadamard", "n": 1e999, "seed": 0, "factors": []}'}, "rotation: the field n is"),
+        ({"rotation": "[" * 100_000}, "not JSON"),
+        ({"shape": "[20, 1e999]"}, r"shape\[1\] is"),
+        ({"shape": "[20, 1000000000000000]", "rotation": "null"}, "1000000000000000 columns need"),
+        ({"shape": "[true]"}, r"shape\[0\] is"),
+        ({"q": "true"}, "the field q is"),
+        ({"q": "1" + "0" * 400}, "outside 2..256"),
+        ({"betas": "[1e999]"}, "scale inf is not"),
+        ({"betas": "[1" + "0" * 400 + "]"}, "is not a positive number"),
+        ({"simplified": "1"}, "simplified"),
+        ({"relative_error": "NaN"}, "an error of nan"),
+        ({"relative_error": "1e999"}, "an error of inf"),
+        ({"overloads": "-1"}, "-1 overloads"),
     ],
 )
 def test_a_header_that_lies_is_refused(saved, metadata, message):
@@ -242,10 +285,10 @@ def test_a_header_that_lies_is_refused(saved, metadata, message):
         ({"scales": np.full(20, np.nan, np.float16)}, "scale"),
         ({"scales": np.full(20, -1, np.float16)}, "scale"),
         ({"scales": np.ones(19, np.float16)}, "scales for 20 rows"),
-        ({"scales": np.ones(20, np.int16)}, "scales for 20 rows"),
+        ({"scales": np.ones(20, np.int16)}, "scales is stored as I16"),
         ({"codes": np.full((20, 3), 2**32 - 1, np.uint32)}, "row 0, block 0"),
         ({"codes": np.zeros((19, 3), np.uint32)}, "20 rows"),
-        ({"codes": np.zeros((20, 3), np.int32)}, "int32"),
+        ({"codes": np.zeros((20, 3), np.int32)}, "codes is stored as I32"),
         ({"codes": np.zeros((), np.uint32)}, "20 rows"),
         ({"more": np.zeros(20, np.uint8)}, "stored as codes"),
     ],
@@ -256,18 +299,27 @@ def test_tensors_that_lie_are_refused(saved, tensors, message):
         EncodedArray.load(saved)
 
 
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e8m0fnu, torch.bfloat16, torch.bool])
+def test_tensors_of_kinds_that_no_code_has_are_refused(saved, dtype):
+    with safe_open(saved, framework="pt") as file:
+        metadata, codes = file.metadata(), file.get_tensor("codes")
+    save_torch({"codes": codes, "scales": torch.ones(20).to(dtype)}, saved, metadata=metadata)
+    with pytest.raises(InputError, match=r"a\.nq.* tensor scales is stored as (F8|BF16|BOOL)"):
+        EncodedArray.load(saved)
+
+
 @pytest.mark.parametrize("keep", [0, 4, 100, -1])
 def test_a_truncated_file_is_refused(saved, keep):
     saved.write_bytes(saved.read_bytes()[:keep])
-    with pytest.raises(InputError, match=r"a\.nq is truncated or not"):
+    with pytest.raises(InputError, match=r"a\.nq is cut short"):
         EncodedArray.load(saved)
 
 
 def test_files_of_another_kind_are_refused(tmp_path):
     (tmp_path / "text.nq").write_text("no codes here, " * 100)
-    save_file({"x": np.zeros(3)}, tmp_path / "plain.nq")
-    for name in ("text.nq", "plain.nq"):
-        with pytest.raises(InputError, match="not a file of codes"):
+    save_file({"x": np.zeros(3, np.float32)}, tmp_path / "plain.nq")
+    for name, message in (("text.nq", "not a safetensors file"), ("plain.nq", "not a file of codes")):
+        with pytest.raises(InputError, match=message):
             EncodedArray.load(tmp_path / name)
     for name in ("absent.nq", "."):
         with pytest.raises(InputError):

@@ -187,7 +187,15 @@ def test_bad_rotations_are_named():
         Rotation("hadamard", 0)
     with pytest.raises(InputError, match=r"width 8 .* width 9"):
         Rotation("hadamard", 8).forward(torch.zeros(2, 9))
-    with pytest.raises(InputError, match="incomplete"):
+    with pytest.raises(InputError, match="seed is missing"):
         Rotation.from_spec({"kind": "hadamard", "n": 8})
     with pytest.raises(InputError, match="factors"):
         Rotation.from_spec({"kind": "hadamard", "n": 8, "seed": 0, "factors": [["paley", 8]]})
+
+
+@pytest.mark.parametrize(
+    "change", [{"n": float("inf")}, {"n": "8"}, {"n": 8.0}, {"seed": None}, {"kind": ["none"]}, {"factors": 8}]
+)
+def test_a_spec_of_other_types_names_the_field(change):
+    with pytest.raises(InputError, match=f"the field {next(iter(change))} is missing or of another type"):
+        Rotation.from_spec(Rotation("hadamard", 8).spec() | change)
