@@ -238,6 +238,7 @@ def _read(path: Path) -> tuple[dict[str, str], dict[str, ndarray]]:
 
 
 _FORM = {"shape": [int], "relative_error": float, "overloads": int, "epsilon": list}
+_KNOWN = {"format", "dtype", "rotation", "q", "betas", "simplified", *_FORM}
 
 
 def _parse(metadata: dict[str, str]) -> tuple[LatticeCode, Rotation | None, tuple[int, ...], str, float, int]:
@@ -245,6 +246,8 @@ def _parse(metadata: dict[str, str]) -> tuple[LatticeCode, Rotation | None, tupl
         fields = {name: json.loads(metadata[name]) for name in metadata if name not in ("format", "dtype")}
     except (ValueError, RecursionError) as fault:
         raise InputError("a field of the header is not JSON") from fault
+    if unknown := sorted(metadata.keys() - _KNOWN):  # it may change what the codes mean
+        raise InputError(f"the header holds {unknown[0]!r}, unknown here", hint="a newer version may read the file")
     check_form(fields, _FORM, "the header")
     shape, dtype, spec = tuple(fields["shape"]), metadata.get("dtype"), fields.get("rotation")
     if dtype not in DTYPES or len(shape) not in (1, 2) or min(shape) < 1:

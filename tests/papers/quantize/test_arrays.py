@@ -267,6 +267,7 @@ def test_rows_near_the_ends_of_single_precision_cost_no_more_than_others(largest
         ({"betas": "[1e999]"}, "scale inf is not"),
         ({"betas": "[1" + "0" * 400 + "]"}, "is not a positive number"),
         ({"simplified": "1"}, "simplified"),
+        ({"shaping": '"cube"'}, "'shaping', unknown"),
         ({"relative_error": "NaN"}, "an error of nan"),
         ({"relative_error": "1e999"}, "an error of inf"),
         ({"overloads": "-1"}, "-1 overloads"),
