@@ -77,4 +77,4 @@ def claims(
     }
     show(report, as_json=as_json)
     if strict and not all_hold(outcomes):
-        raise CheckFailed("not every claim holds")
+        raise CheckFailed("not every claim holds", hint="the table shows which, and what was measured")

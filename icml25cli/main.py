@@ -62,7 +62,9 @@ class LazyGroup(Group):
             try:
                 return get_command(point.load())
             except Exception as error:
-                raise MissingError(f"the plug-in command '{name}' does not import: {error}") from error
+                raise MissingError(
+                    f"the plug-in command '{name}' does not import: {error}", hint="update or remove its package"
+                ) from error
         module = COMMANDS[name].module
         if module is None:
             raise MissingError(f"'{name}' is not built yet", hint="icml25 papers shows what runs today")
@@ -170,7 +172,7 @@ def main(args: list[str] | None = None) -> int:
         return PIPE_CLOSED
     except OSError as error:
         silence(sys.stdout)
-        _complain(f"standard output cannot be written: {error.strerror}")
+        _complain(f"standard output cannot be written: {error.strerror}", "free some space")
         return 74
 
 

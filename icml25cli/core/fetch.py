@@ -68,7 +68,9 @@ def download(source: Source, files: Sequence[str], into: Path, arrived: Callable
     _run(_command(source, inside), into, inside, arrived)
     if not (into / source.file).is_file():
         brought = sorted(path.name for path in into.iterdir() if path.is_file())
-        raise InputError(f"{source.client} brought {', '.join(brought) or 'nothing'} instead of {source.file}")
+        raise InputError(
+            f"{source.client} brought {', '.join(brought) or 'nothing'} instead of {source.file}", hint="do not use it"
+        )
     return into / source.file
 
 
@@ -182,7 +184,10 @@ def _hub_failure(repository: str, error: Exception) -> ToolboxError:
 
     said = CREDENTIALS.sub("***@", next(iter(str(error).splitlines()), type(error).__name__))
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES):
-        return OutputError(f"the Hugging Face cache cannot be written: {os.strerror(error.errno).lower()}")
+        return OutputError(
+            f"the Hugging Face cache cannot be written: {os.strerror(error.errno).lower()}",
+            hint="set HF_HOME to a place with room",
+        )
     if isinstance(error, errors.GatedRepoError):
         return MissingError(f"{repository} is gated, accept its licence on its page there and run `hf auth login`")
     if isinstance(error, errors.RepositoryNotFoundError):

@@ -38,7 +38,9 @@ def convert(file: Path) -> tuple[Path, str]:
         with open(file, "rb") as stream:
             digest = hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError as error:
-        raise InputError(f"{file} cannot be read: {(error.strerror or str(error)).lower()}") from error
+        raise InputError(
+            f"{file} cannot be read: {(error.strerror or str(error)).lower()}", hint="check the path"
+        ) from error
     converted = cache_dir() / "gguf" / digest[:32]
     if not converted.exists():
         types = storage_types(file)
@@ -85,7 +87,7 @@ def storage_types(file: Path) -> dict[str, int]:
             f"{file} is cut short or is not a GGUF file: {error}", hint="fetch or copy it again"
         ) from error
     if not tensors:
-        raise InputError(f"{file} holds no tensors")
+        raise InputError(f"{file} holds no tensors", hint="name a file with a whole model")
     return dict(Counter(tensor.tensor_type.name for tensor in tensors))
 
 
@@ -102,12 +104,17 @@ def _write(file: Path, directory: Path) -> None:
         tokenizer = AutoTokenizer.from_pretrained(**where)
         loaded: Any = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.float32, output_loading_info=True)
     except Exception as error:  # of many kinds: an unknown architecture, tokenizer or storage type
-        raise InputError(f"{file} cannot be read by transformers: {first_line(error)}") from error
+        raise InputError(
+            f"{file} cannot be read by transformers: {first_line(error)}",
+            hint="give the model as a directory of safetensors",
+        ) from error
     finally:
         reader.tqdm = bar
     model, loading = loaded
     if loading["missing_keys"]:
-        raise InputError(f"{file} lacks the tensor {min(loading['missing_keys'])} of its architecture")
+        raise InputError(
+            f"{file} lacks the tensor {min(loading['missing_keys'])} of its architecture", hint="fetch or copy it again"
+        )
     # The loader leaves its dequantiser on the model, and save_pretrained then refuses weights that are plain by now.
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config

@@ -180,7 +180,9 @@ def strided_spans(length: int, window: int, stride: int) -> list[Span]:
     if window < 2:
         raise UsageError(f"a window of {window} tokens predicts nothing", hint="give a --window of at least 2")
     if not 1 <= stride <= window:
-        raise UsageError(f"a stride of {stride} does not lie between 1 and the window of {window}")
+        raise UsageError(
+            f"a stride of {stride} does not lie between 1 and the window of {window}", hint="give a --stride that does"
+        )
     if length < 2:
         raise InputError(f"a text of {length} tokens predicts nothing", hint="give a longer text")
     spans: list[Span] = []
@@ -257,7 +259,7 @@ def choice_log_likelihoods(
     longest = max(map(len, choices))
     window = getattr(model.config.get_text_config(), "max_position_embeddings", None) or len(context) + longest
     if longest >= window:
-        raise InputError(f"a choice of {longest} tokens does not fit the model's window of {window}")
+        raise InputError(f"a choice of {longest} tokens does not fit the model's window of {window}", hint="shorten it")
     kept = list(context[-(window - longest) :])
     rows = torch.tensor([kept + list(c) + [0] * (longest - len(c)) for c in choices])
     losses = next_token_nll(_logits(model, rows), rows.to(model.device)).double().cpu()

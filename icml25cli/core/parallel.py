@@ -59,7 +59,7 @@ def parallel_map(
     """
     for name, value in (("--jobs", jobs), ("--threads", threads)):
         if value is not None and value < 1:
-            raise UsageError(f"{name} {value} is below 1")
+            raise UsageError(f"{name} {value} is below 1", hint="leave it out to use what there is")
     items = list(items)
     jobs = min(jobs or usable_cpus(), len(items))
     if jobs <= 1:

@@ -125,7 +125,7 @@ def standard_output() -> Any:
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise OutputError(f"standard output cannot be written: {error.strerror}") from error
+        raise OutputError(f"standard output cannot be written: {error.strerror}", hint="free some space") from error
 
 
 def _render(report: Report, console: Console) -> None:

@@ -297,7 +297,9 @@ def _recognise(asset: Asset, given: Path) -> Source:
     try:
         digest = _sha256(given)
     except OSError as error:
-        raise InputError(f"{given} cannot be read: {(error.strerror or str(error)).lower()}") from error
+        raise InputError(
+            f"{given} cannot be read: {(error.strerror or str(error)).lower()}", hint="check that it is yours"
+        ) from error
     for source in packages:
         if source.sha256 == digest:
             return source
@@ -314,7 +316,7 @@ def _install(asset: Asset, source: Source, archive: Path, new: Path) -> None:
     if archive.is_dir():
         for file in asset.sha256:
             if not (archive / file).is_file():
-                raise InputError(f"{archive} lacks the file {file}")
+                raise InputError(f"{archive} lacks the file {file}", hint=_elsewhere(asset))
             (into / file).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(archive / file, into / file)
     else:

@@ -27,7 +27,7 @@ def read_array(path: Path) -> np.ndarray:
         loaded = np.load(path, allow_pickle=False)
         arrays = {"": loaded} if isinstance(loaded, np.ndarray) else dict(loaded)
     except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
+        raise InputError(f"{path} cannot be read: {error.strerror or error}", hint="check the path") from error
     except Exception as error:  # a torn .npz raises whatever its zip and zlib layers do
         if "allow_pickle" in str(error):
             raise InputError(f"{path} holds Python objects, which are never loaded", hint="save numbers") from error
@@ -36,7 +36,7 @@ def read_array(path: Path) -> np.ndarray:
         raise InputError(f"{path} holds {len(arrays)} arrays: {', '.join(arrays)}", hint="keep one in a file")
     (array,) = arrays.values()
     if not array.ndim:
-        raise InputError(f"{path} has shape (), it should have rows and columns, or be one vector")
+        raise InputError(f"{path} has shape (), it should have rows and columns, or be one vector", hint="reshape it")
     return array
 
 

@@ -57,7 +57,9 @@ def unpack(
             room -= _write(member.content, into / path, room, archive)
             progress(size - room)
     if room:
-        raise InputError(f"{archive.name} unpacks to {size - room:,} bytes where {size:,} are expected")
+        raise InputError(
+            f"{archive.name} unpacks to {size - room:,} bytes where {size:,} are expected", hint="do not use it"
+        )
 
 
 def _below(root: str, name: str, archive: Path) -> PurePosixPath | None:
@@ -75,7 +77,7 @@ def _write(content: IO[bytes], target: Path, room: int, archive: Path) -> int:
         target.parent.mkdir(parents=True, exist_ok=True)
         out = target.open("xb")
     except (FileExistsError, NotADirectoryError) as error:
-        raise InputError(f"{archive.name} holds two members named '{target.name}'") from error
+        raise InputError(f"{archive.name} holds two members named '{target.name}'", hint="do not use it") from error
     with out:
         # Never more than one byte beyond the limit: a bomb is not inflated to be measured.
         while block := content.read(min(BLOCK, room - written + 1)):
@@ -132,7 +134,7 @@ def _deb_members(archive: Path, file: IO[bytes]) -> Iterator[_Member]:
             yield from _tar_members(file, "r|*")
             return
         file.seek(size + size % 2, 1)
-    raise InputError(f"{archive.name} is a damaged archive: it has no data.tar")
+    raise InputError(f"{archive.name} is a damaged archive: it has no data.tar", hint="fetch it again")
 
 
 def _zst_members(archive: Path) -> Iterator[_Member]:
