@@ -9,18 +9,26 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from icml25cli.core.errors import InputError
+from icml25cli.core.forms import check_form
 from icml25cli.papers.quantize import scalar
 from icml25cli.papers.quantize.gptq import gptq as gptq_codes
 from icml25cli.papers.quantize.gptq import inverse_factor
 from icml25cli.papers.quantize.hessian import DAMPING, block_ldl, is_finite
 from icml25cli.papers.quantize.ldlq import BLOCK, ldlq
-from icml25cli.papers.quantize.packing import pack, stored_bits, unpack
+from icml25cli.papers.quantize.packing import (
+    pack,
+    pack_entropy,
+    pair_bits,
+    stored_bits,
+    stored_entropy_bits,
+    unpack,
+    unpack_entropy,
+)
 from icml25cli.papers.quantize.rotation import Rotation
 from icml25cli.papers.quantize.voronoi import LatticeCode
 
@@ -94,11 +102,20 @@ class Method:
         return {"name": self.name, **self.options}
 
 
-def nestquant(code: LatticeCode, *, ldlq: bool = True) -> Method:
-    """The nested E8 code with a scale a row, with feedback unless ``ldlq`` is False."""
-    return Method(
-        "nestquant", ldlq, {"q": code.q, "betas": list(code.betas), "ldlq": ldlq}, partial(_nestquant, code, ldlq)
-    )
+def nestquant(code: LatticeCode, *, ldlq: bool = True, entropy: bool = False) -> Method:
+    """The nested E8 code with a scale a row, with feedback unless ``ldlq`` is False, in the entropy form if asked.
+
+    Raises:
+        InputError: the entropy form is asked for, and q is too large for it.
+    """
+    if entropy:
+        pair_bits(code.q)
+    options: dict[str, Any] = {"q": code.q, "betas": list(code.betas), "ldlq": ldlq}
+    # What is not the default is named, so that descriptions written before there was a choice mean what they meant.
+    options |= {"simplified": True} if code.simplified else {}
+    options |= {"rule": code.rule} if code.rule != "opt" else {}
+    options |= {"entropy": True} if entropy else {}
+    return Method("nestquant", ldlq, options, partial(_nestquant, code, ldlq, entropy))
 
 
 def rtn(bits: int = 4, group_size: int | None = 128) -> Method:
@@ -178,19 +195,25 @@ def dequantize(stored: dict[str, Tensor], meta: dict[str, Any]) -> Float[Tensor,
     Raises:
         InputError: codes or scales are missing, out of range, or do not fit each other or the rotation.
     """
-    try:
-        q, betas, spec = meta["method"]["q"], tuple(meta["method"]["betas"]), meta["rotation"]
-    except (KeyError, TypeError) as error:
-        raise InputError("the description of the codes lacks q, betas or the rotation") from error
-    code, rotation = LatticeCode(q, betas), Rotation.from_spec(spec)
-    packed = {part: tensor.cpu().numpy() for part, tensor in stored.items()}
-    scale = packed.pop("scales", None)
-    if scale is None or scale.dtype not in (np.float16, np.float32) or scale.ndim != 1 or not np.isfinite(scale).all():
+    check_form(meta, {"method": dict, "rotation": dict}, "the description of the codes")
+    code, rotation = LatticeCode.from_spec(meta["method"]), Rotation.from_spec(meta["rotation"])
+    kept = stored.get("scales")
+    if kept is None or kept.dtype not in (torch.float16, torch.float32) or kept.ndim != 1 or not is_finite(kept):
         raise InputError(
             "row scales are missing, or are not finite numbers of 16 or 32 bits", hint="the file is damaged"
         )
-    digits, beta_index = unpack(packed, code.q, len(code.betas))
-    if beta_index.shape != (len(scale), -(-rotation.n // BLOCK)):
+    if any(tensor.dtype not in (torch.uint8, torch.uint32) for part, tensor in stored.items() if part != "scales"):
+        raise InputError("codes are not unsigned integers", hint="the file is damaged")
+    packed = {part: tensor.cpu().numpy() for part, tensor in stored.items()}
+    scale = packed.pop("scales")
+    blocks = -(-rotation.n // BLOCK)
+    entropy = meta["method"].get("entropy", False)
+    check_form(entropy, bool, "'entropy' of the lattice code")
+    if entropy:
+        digits, beta_index = unpack_entropy(packed, code.q, len(code.betas), blocks)
+    else:
+        digits, beta_index = unpack(packed, code.q, len(code.betas))
+    if beta_index.shape != (len(scale), blocks):
         raise InputError(f"codes of shape {beta_index.shape} do not fit {len(scale)} rows of {rotation.n} weights")
     values = code.decode(digits.reshape(-1, BLOCK), beta_index.ravel()).reshape(len(scale), -1)
     return rotation.inverse(_scaled(torch.from_numpy(values), torch.from_numpy(scale), rotation.n))
@@ -212,7 +235,9 @@ def quadratic(rows: Float[Tensor, "m n"], hessian: Float[Tensor, "n n"]) -> floa
     return total
 
 
-def _nestquant(code: LatticeCode, feedback: bool, weight: Tensor, hessian: Hessian, damping: float) -> Coded:
+def _nestquant(
+    code: LatticeCode, feedback: bool, entropy: bool, weight: Tensor, hessian: Hessian, damping: float
+) -> Coded:
     m, n = weight.shape
     blocks = -(-n // BLOCK)
     rms = (torch.linalg.vector_norm(weight, dim=1, dtype=torch.float64) / n**0.5).float()
@@ -220,16 +245,15 @@ def _nestquant(code: LatticeCode, feedback: bool, weight: Tensor, hessian: Hessi
     normal = weight.new_zeros(m, blocks * BLOCK)
     # A row of zeros has scale 0 and is coded as it is.
     torch.div(weight, torch.where(scale > 0, scale.float(), 1.0)[:, None], out=normal[:, :n])
-    digits = np.empty((m, blocks, BLOCK), np.uint8)
-    beta_index = np.empty((m, blocks), np.uint8)
-    overloads = 0
+    digits = torch.empty((m, blocks, BLOCK), dtype=torch.uint8, device=weight.device)
+    beta_index = torch.empty((m, blocks), dtype=torch.uint8, device=weight.device)
+    overloads = torch.zeros((), dtype=torch.int64, device=weight.device)
 
     def quantize(block: int, target: Float[Tensor, "m 8"]) -> Float[Tensor, "m 8"]:
-        nonlocal overloads
-        done = code.quantize(target.cpu().numpy())
+        done = code.quantize_tensor(target)
         digits[:, block], beta_index[:, block] = done.digits, done.beta_index
-        overloads += int(done.overloaded.sum())
-        return torch.from_numpy(done.values).to(target)
+        overloads.add_(done.overloaded.sum())
+        return done.values
 
     factor, fallback = None, None
     if feedback:
@@ -242,8 +266,13 @@ def _nestquant(code: LatticeCode, feedback: bool, weight: Tensor, hessian: Hessi
         for block in range(blocks):
             columns = slice(block * BLOCK, (block + 1) * BLOCK)
             values[:, columns] = quantize(block, normal[:, columns].contiguous())
-    packed = pack(digits, beta_index, code.q, len(code.betas))
-    sizes = stored_bits(m, n, code.q, len(code.betas), scale.element_size())
+    codes, scale_bytes = (digits.cpu().numpy(), beta_index.cpu().numpy()), scale.element_size()
+    if entropy:
+        packed = pack_entropy(*codes, code.q)
+        sizes = stored_entropy_bits(m, n, code.q, packed["beta_zstd"].nbytes, scale_bytes)
+    else:
+        packed = pack(*codes, code.q, len(code.betas))
+        sizes = stored_bits(m, n, code.q, len(code.betas), scale_bytes)
     whole = round(sizes.code), round(sizes.beta), round(sizes.scale)
     return Coded(
         _scaled(values, scale, n),
@@ -255,8 +284,8 @@ def _nestquant(code: LatticeCode, feedback: bool, weight: Tensor, hessian: Hessi
             padding=round(sizes.total) - sum(whole),
         ),
         stored={part: torch.from_numpy(array) for part, array in packed.items()} | {"scales": scale},
-        overloads=overloads,
-        beta_histogram=tuple(np.bincount(beta_index.ravel(), minlength=len(code.betas)).tolist()),
+        overloads=int(overloads),
+        beta_histogram=tuple(torch.bincount(beta_index.ravel(), minlength=len(code.betas)).tolist()),
         damping=factor and factor.damping,
         fallback=fallback,
     )

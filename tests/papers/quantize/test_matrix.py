@@ -28,7 +28,16 @@ from icml25cli.papers.quantize.rotation import KINDS, Rotation
 from icml25cli.papers.quantize.voronoi import LatticeCode
 
 CODE = LatticeCode(14, tuple(b / 14 for b in (3.47, 4.74, 6.90, 18.11)))
+SIMPLIFIED = LatticeCode(14, CODE.betas, simplified=True)
 METHODS = [nestquant(CODE), nestquant(CODE, ldlq=False), rtn(), gptq(), nf4(), absmax()]
+LATTICE = {
+    "ldlq": nestquant(CODE),
+    "nearest": nestquant(CODE, ldlq=False),
+    "entropy": nestquant(CODE, entropy=True),
+    "simplified": nestquant(SIMPLIFIED),
+    "simplified-entropy": nestquant(SIMPLIFIED, ldlq=False, entropy=True),
+    "first": nestquant(LatticeCode(14, CODE.betas, rule="first")),
+}
 FEEDBACK = [nestquant(CODE), gptq()]
 NAMES = [f"{method.name}-{method.calibrated}" for method in METHODS]
 
@@ -141,7 +150,7 @@ def test_scalar_methods_quantise_what_is_rotated():
     torch.testing.assert_close(rotation.forward(done.weight), expected, atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("method", [METHODS[0], METHODS[1]], ids=NAMES[:2])
+@pytest.mark.parametrize("method", LATTICE.values(), ids=LATTICE)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("n", [3, 8, 12, 100, 263, 576])
 def test_a_reader_of_the_stored_codes_gets_the_same_bits(method, kind, n, tmp_path):
@@ -165,18 +174,46 @@ def test_the_number_of_threads_does_not_change_the_decoded_bits():
         torch.set_num_threads(threads)
 
 
+@pytest.mark.parametrize("entropy", [False, True])
 @pytest.mark.parametrize(("q", "k"), [(14, 4), (13, 4), (7, 1), (16, 5)])
 @pytest.mark.parametrize("n", [512, 500, 3])
-def test_bits_of_the_lattice_code_are_what_is_stored(q, k, n):
+def test_bits_of_the_lattice_code_are_what_is_stored(q, k, n, entropy):
     code = LatticeCode(q, tuple(b / q for b in (3.5, 4.25, 5.25, 8.0, 18.0)[:k]))
     weight, hessian = layer(6, 16, n)
-    done = quantize_matrix(weight, hessian, nestquant(code), Rotation("hadamard", n))
+    done = quantize_matrix(weight, hessian, nestquant(code, entropy=entropy), Rotation("hadamard", n))
     held = sum(tensor.numel() * tensor.element_size() * 8 for tensor in done.stored.values())
     assert sum(done.bits.values()) == held + 32 * k  # the scales are in the configuration, not among the tensors
     assert all(isinstance(bits, int) and bits >= 0 for bits in done.bits.values())
+    beta = 8 * done.stored["beta_zstd"].numel() if entropy else round(16 * -(-n // 8) * np.log2(k))
+    assert done.bits["beta"] == beta
     assert done.bits["code"] == round(16 * n * np.log2(q))
     assert done.bits["scale"] == 16 * 16
     assert done.bits["zero_point"] == 0
+
+
+def test_the_entropy_form_stores_the_same_weight_in_fewer_bits():
+    weight, hessian = layer(6)
+    rotation = Rotation("random-hadamard", 512)
+    plain, packed = (quantize_matrix(weight, hessian, nestquant(CODE, entropy=on), rotation) for on in (False, True))
+    assert torch.equal(plain.weight, packed.weight)
+    # Rows of 32 pairs: 61 bits each, the scale indices at 1.5 bits a block, 16 bits of row scale.
+    assert sum(packed.bits.values()) / weight.numel() == pytest.approx(4.00 + 16 / 512, abs=0.01)
+    assert sum(plain.bits.values()) / weight.numel() == pytest.approx(33 / 8 + 16 / 512, abs=0.01)
+
+
+def test_q_above_sixteen_is_refused_in_the_entropy_form_before_any_work():
+    with pytest.raises(InputError, match="q = 17"):
+        nestquant(LatticeCode(17, (0.25,)), entropy=True)
+
+
+def test_the_simplified_decoder_and_first_fit_cost_what_they_cost_on_a_gaussian():
+    weight = torch.randn(512, 4096, generator=torch.Generator().manual_seed(0))
+    expected = {"nearest": 0.00646, "simplified": 0.00800, "first": 0.00649}
+    for name, distortion in expected.items():
+        done = quantize_matrix(weight, None, LATTICE[name], Rotation("none", 4096))
+        assert done.relative_mse == pytest.approx(distortion, rel=0.01)
+        assert sum(done.beta_histogram or ()) == 512 * 512
+        assert done.overloads == 0
 
 
 def test_bits_of_the_scalar_methods():
@@ -316,17 +353,47 @@ def test_damaged_codes_are_refused():
         stored | {"scales": torch.full((8,), float("nan"))},
         {name: tensor for name, tensor in stored.items() if name != "codes"},
         stored | {"codes_high": torch.full_like(stored["codes_high"], 255)},
+        stored | {"codes": stored["codes"].view(torch.int32)},
+        stored | {"codes": stored["codes"].to(torch.float8_e4m3fn)},
+        stored | {"scales": stored["scales"].bfloat16()},
+        stored | {"scales": torch.ones(8, dtype=torch.float8_e4m3fn)},
+        stored | {"scales": torch.ones(8, 1)},
     ):
         with pytest.raises(InputError):
             dequantize(spoilt, meta)
     with pytest.raises(InputError, match=r"do not fit 8 rows of 32 weights"):
         dequantize(stored, meta | {"rotation": Rotation("hadamard", 32).spec()})
-    with pytest.raises(InputError, match="lacks"):
+    for field, change in (
+        ("q", {"method": meta["method"] | {"q": "14"}}),
+        ("betas", {"method": meta["method"] | {"betas": 0.5}}),
+        ("n", {"rotation": meta["rotation"] | {"n": 1e999}}),
+        ("rotation", {"rotation": None}),
+    ):
+        with pytest.raises(InputError, match=f"the field {field} is missing or of another type"):
+            dequantize(stored, meta | change)
+    packed = quantize_matrix(weight, hessian, nestquant(CODE, entropy=True), Rotation("hadamard", 24))
+    for spoilt in (
+        stored,
+        packed.stored | {"beta_zstd": packed.stored["beta_zstd"][:-1]},
+        packed.stored | {"beta_zstd": torch.zeros_like(packed.stored["beta_zstd"])},
+        {name: tensor for name, tensor in packed.stored.items() if name != "beta_zstd"},
+    ):
+        with pytest.raises(InputError):
+            dequantize(spoilt, packed.meta)
+    with pytest.raises(InputError):
+        dequantize(packed.stored, meta)
+    with pytest.raises(InputError, match="entropy"):
+        dequantize(stored, meta | {"method": meta["method"] | {"entropy": 1}})
+    with pytest.raises(InputError, match="pairs of blocks"):
+        dequantize(packed.stored, packed.meta | {"rotation": Rotation("hadamard", 64).spec()})
+    with pytest.raises(InputError, match="the field q is missing"):
         dequantize({}, quantize_matrix(weight, hessian, rtn(), Rotation("hadamard", 24)).meta)
 
 
 def test_specs_are_json_and_tell_methods_apart():
-    specs = [method.spec() for method in (*METHODS, rtn(3), rtn(4, 64), nestquant(LatticeCode(13, CODE.betas)))]
+    others = (*list(LATTICE.values())[2:], rtn(3), rtn(4, 64), nestquant(LatticeCode(13, CODE.betas)))
+    specs = [method.spec() for method in (*METHODS, *others)]
+    assert specs[0] == {"name": "nestquant", "q": 14, "betas": list(CODE.betas), "ldlq": True}
     assert len({repr(spec) for spec in specs}) == len(specs)
     assert [method.calibrated for method in METHODS] == [True, False, False, True, False, False]
 
