@@ -176,6 +176,91 @@ def test_what_cannot_be_judged_is_one_sentence_with_its_code(evaluate, args, cod
     assert "Traceback" not in err
 
 
+def field(*path: str, value: object):
+    """A fault that gives a field of config.json another value, or takes it away where the value is ``...``."""
+
+    def edit(config: dict, _: dict) -> None:
+        for name in path[:-1]:
+            config = config[name]
+        if value is ...:
+            del config[path[-1]]
+        else:
+            config[path[-1]] = value
+
+    return edit
+
+
+def tensor(part: str, change):
+    """A fault that changes a tensor of the first matrix of the second block, or takes it away where that gives None."""
+
+    def edit(_: dict, tensors: dict) -> None:
+        changed = change(tensors.pop(f"{MATRIX}.{part}"))
+        if changed is not None:
+            tensors[f"{MATRIX}.{part}"] = changed
+
+    return edit
+
+
+MATRIX = "model.layers.1.self_attn.q_proj"
+QUANTIZATION = "quantization_config"
+
+
+@pytest.mark.parametrize(
+    ("fault", "says"),
+    [
+        (field("num_hidden_layers", value=4), "lacks the tensor model.layers.3."),
+        (field("hidden_size", value=2**30), "where config.json asks for"),
+        (field("num_attention_heads", value=0), "config.json"),
+        (field("hidden_act", value="none"), "none"),
+        (field(QUANTIZATION, "format", value=...), "config.json: the field format is missing"),
+        (field(QUANTIZATION, "format", value="icml25/nq/99"), "codes of another format"),
+        (field(QUANTIZATION, "epsilon", value=[]), "codes of another format"),
+        (field(QUANTIZATION, "epsilon", value=None), "the field epsilon is"),
+        (field(QUANTIZATION, "method", value=...), "the field method is missing"),
+        (field(QUANTIZATION, "method", "q", value="14"), "the field q is"),
+        (field(QUANTIZATION, "method", "q", value=13), "model.layers.0.mlp.down_proj: codes of q = 13"),
+        (field(QUANTIZATION, "method", "q", value=10**30), "is outside 2..256"),
+        (field(QUANTIZATION, "method", "betas", value=[0.3, "0.4"]), "the field betas[1] is"),
+        (field(QUANTIZATION, "method", "betas", value=[1e999]), "scale inf is not a positive number"),
+        (field(QUANTIZATION, "method", "betas", value=[]), "0 scales were given"),
+        (field(QUANTIZATION, "rotation", value=3), "the field rotation is"),
+        (field(QUANTIZATION, "rotation", "kind", value="spin"), "there is no rotation 'spin'"),
+        (field(QUANTIZATION, "rotation", "seed", value=-1), "a seed of at least 0"),
+        (field(QUANTIZATION, "rotation", "seed", value=1e999), "the field rotation.seed is"),
+        (field(QUANTIZATION, "tensors", value=[]), "the field tensors is"),
+        (field(QUANTIZATION, "tensors", value={}), "lacks the tensor model.layers.0."),
+        (field(QUANTIZATION, "tensors", "more", value={"width": 8, "transposed": False}), "more.scales"),
+        (field(QUANTIZATION, "tensors", MATRIX, value=...), f"lacks the tensor {MATRIX}.weight"),
+        (field(QUANTIZATION, "tensors", MATRIX, value=8), f"the field tensors.{MATRIX} is"),
+        (field(QUANTIZATION, "tensors", MATRIX, "width", value=10**15), "has shape [32, 1000000000000000]"),
+        (field(QUANTIZATION, "tensors", MATRIX, "transposed", value="no"), "transposed is"),
+        (tensor("scales", lambda _: None), f"lacks the row scales {MATRIX}.scales"),
+        (tensor("scales", lambda x: x[:-1].clone()), "has shape [31, 32] where config.json asks for [32, 32]"),
+        (tensor("scales", lambda x: x[:, None].clone()), f"lacks the row scales {MATRIX}.scales"),
+        (tensor("scales", lambda x: x.int()), f"{MATRIX}: row scales are missing"),
+        (tensor("scales", lambda x: x * float("inf")), f"{MATRIX}: row scales are missing"),
+        (tensor("codes", lambda _: None), f"{MATRIX}: codes of q"),
+        (tensor("codes", lambda x: x.float()), f"{MATRIX}: codes are not unsigned integers"),
+        (tensor("codes", lambda x: x[:, :-1].clone()), MATRIX),
+        (tensor("codes_high", lambda x: x | 255), f"{MATRIX}: the code of row 0, block 1 is out of range"),
+    ],
+)
+def test_packed_codes_that_do_not_fit_their_description_are_one_sentence(evaluate, quantised, tmp_path, fault, says):
+    packed = quantised[0] / "out" / "packed"
+    config = json.loads((packed / "config.json").read_text())
+    tensors = {name: x for file in packed.glob("*.safetensors") for name, x in load_file(file).items()}
+    fault(config, tensors)
+    (tmp_path / "bad").mkdir()
+    for file in packed.glob("tokenizer*"):
+        shutil.copy(file, tmp_path / "bad")
+    (tmp_path / "bad" / "config.json").write_text(json.dumps(config))
+    save_file(tensors, tmp_path / "bad" / "model.safetensors")
+    code, out, err = evaluate("bad", "--text", "text.txt")
+    assert (code, out) == (3, ""), err
+    assert says in err
+    assert "Traceback" not in err
+
+
 def test_a_path_with_brackets_is_a_path(evaluate, quantised, tmp_path):
     (tmp_path / "model[").mkdir()
     (tmp_path / "model[" / "]dir").symlink_to(quantised[0] / "llama")

@@ -16,10 +16,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from icml25cli.core.checkpoint import read_tensors, tensor_index
+from icml25cli.core.architecture import build, match_names
+from icml25cli.core.checkpoint import StoredTensor, read_tensors, tensor_index
 from icml25cli.core.errors import InputError, UsageError
 from icml25cli.core.files import output_errors
-from icml25cli.core.models import quiet_transformers
+from icml25cli.core.forms import check_form
+from icml25cli.core.models import checked, quiet_transformers, resolve, runnable
 from icml25cli.core.streaming import write_checkpoint
 from icml25cli.papers.quantize import pipeline
 from icml25cli.papers.quantize.arrays import FORMAT
@@ -32,6 +34,13 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 QUANT_METHOD = "nestquant"
+_FORM = {
+    "format": str,
+    "epsilon": list,
+    "method": dict,  # LatticeCode.from_spec reads it
+    "rotation": {"kind": str, "seed": int},
+    "tensors": {str: {"width": int, "transposed": bool}},
+}
 
 
 def write_model(job: Job, directory: Path, kinds: tuple[str, ...]) -> list[str]:
@@ -62,26 +71,32 @@ def write_model(job: Job, directory: Path, kinds: tuple[str, ...]) -> list[str]:
 def load_packed(directory: Path | str) -> PreTrainedModel:
     """The model in a packed directory as an ordinary float32 transformers model, its codes decoded.
 
-    Raises:
-        InputError: the directory is not one of packed codes, or its codes are damaged, or a tensor is missing.
-    """
-    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig
+    Nothing is decoded before config, description and headers agree.
 
-    directory = Path(directory)
-    try:
-        config = json.loads((directory / "config.json").read_text(encoding="utf-8"))
-        described = config.pop("quantization_config")
-        tensors, method, rotation = described["tensors"], described["method"], described["rotation"]
-        known = described["quant_method"] == QUANT_METHOD and described["format"] == FORMAT
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    Raises:
+        InputError: the directory is not one of packed codes, a field of its description is missing or malformed, or its
+            codes are damaged, or a tensor is missing.
+    """
+    from transformers import AutoConfig
+
+    source = resolve(directory)
+    directory = source.path
+    described = source.config.get("quantization_config")
+    if not isinstance(described, dict) or described.get("quant_method") != QUANT_METHOD:
         raise InputError(
             f"{directory} is no directory of packed codes", hint="icml25 quantize MODEL -o DIR writes DIR/packed"
-        ) from error
-    if not known or described["epsilon"] != _epsilon():
+        )
+    check_form(described, _FORM, f"quantization_config of {directory / 'config.json'}")
+    if (described["format"], described["epsilon"]) != (FORMAT, _epsilon()):
         raise InputError(f"{directory} holds codes of another format", hint="a newer version may read them")
+    tensors, rotation = described["tensors"], described["rotation"]
+    index = tensor_index(directory)
+    config = AutoConfig.from_pretrained(str(directory), local_files_only=True)
+    del config.quantization_config
+    empty = build(config, len(index), directory)
+    match_names(empty, _decoded_index(index, tensors, directory), directory)
     stored: dict[str, dict[str, Tensor]] = {name: {} for name in tensors}
     state: dict[str, Tensor] = {}
-    index = tensor_index(directory)
     for name, tensor in read_tensors(index, list(index)):
         owner, _, part = name.rpartition(".")
         if owner in stored and part != "bias":
@@ -91,19 +106,33 @@ def load_packed(directory: Path | str) -> PreTrainedModel:
     for name, parts in stored.items():
         try:
             spec = Rotation(rotation["kind"], tensors[name]["width"], rotation["seed"]).spec()
-            weight = dequantize(parts, {"method": method, "rotation": spec})
+            weight = dequantize(parts, {"method": described["method"], "rotation": spec})
         except InputError as error:
             raise InputError(f"{directory}: {name}: {error.message}", hint=error.hint) from error
         state[f"{name}.weight"] = weight.T if tensors[name]["transposed"] else weight
-    plain = AutoConfig.for_model(**config)
-    architecture: Any = MODEL_FOR_CAUSAL_LM_MAPPING[type(plain)]
-    with quiet_transformers():
-        model, loading = architecture.from_pretrained(
-            None, config=plain, state_dict=state, dtype=torch.float32, output_loading_info=True
+    with quiet_transformers(), runnable(directory):
+        loaded = type(empty).from_pretrained(
+            None, config=config, state_dict=state, dtype=torch.float32, output_loading_info=True
         )
-    if loading["missing_keys"]:
-        raise InputError(f"{directory} lacks the tensor {min(loading['missing_keys'])}")
-    return model.eval()
+    return checked(*loaded, directory)
+
+
+def _decoded_index(
+    index: dict[str, StoredTensor], tensors: dict[str, dict[str, Any]], directory: Path
+) -> dict[str, StoredTensor]:
+    """The headers that the files would have, were their codes decoded."""
+    decoded = {
+        name: tensor
+        for name, tensor in index.items()
+        if name.rpartition(".")[0] not in tensors or name.endswith(".bias")
+    }
+    for name, described in tensors.items():
+        scales = index.get(f"{name}.scales")
+        if scales is None or len(scales.shape) != 1:
+            raise InputError(f"{directory} lacks the row scales {name}.scales", hint="the files are damaged")
+        shape = (scales.shape[0], described["width"])
+        decoded[f"{name}.weight"] = StoredTensor(scales.file, "F32", shape[::-1] if described["transposed"] else shape)
+    return decoded
 
 
 def _decoded_blocks(job: Job) -> Iterator[dict[str, Tensor]]:
