@@ -81,6 +81,7 @@ def say(text: Text | str) -> None:
         silence(sys.stderr)
 
 
-def silence(stream: TextIO) -> None:
+def silence(stream: TextIO | None) -> None:
     """Point a broken stream at nothing, so that the interpreter's own flush at exit stays quiet."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    if stream is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

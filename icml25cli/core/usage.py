@@ -57,7 +57,7 @@ def explain(error: Any) -> tuple[str, str | None]:
         return str(error.message), f"did you mean {near}?"
     # pydantic's words say nothing of what was typed, and its prefix says nothing at all
     message = error.format_message().replace("Value error, ", "")
-    if typed := _typed(error):
+    if param is not None and (typed := _typed(error)):
         message = message.replace("Input should", f"{typed!r} should", 1)
         if near := nearest(typed.lower(), [str(choice) for choice in param.type_descriptor.choices or ()]):
             hint = f"did you mean {near}?"

@@ -126,8 +126,9 @@ class Verb(TyperCommand):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.params = [*self.params, *_house_options()]
-        for param in self.params:
-            vars(param)["show_envvar"] = False  # every option has one, by one rule: the manual page tells it
+        params: list[Any] = self.params
+        for param in params:
+            param.show_envvar = False  # every option has one, by one rule: the manual page tells it
             if param.type_descriptor.is_ranged and not param.metavar:  # the range follows in brackets
                 param.metavar = f"<{param.type_descriptor.ranged_type_name}>"
 

@@ -8,7 +8,7 @@ import pytest
 import icml25cli.main
 
 ROOT = Path(icml25cli.main.__file__).parent
-CORE = [
+CORE = (
     "config",
     "fetch",
     "files",
@@ -23,7 +23,7 @@ CORE = [
     "unpack",
     "usage",
     "verbs",
-]
+)
 FILES = [*ROOT.glob("commands/*.py"), ROOT / "main.py", *(ROOT / "core" / f"{name}.py" for name in CORE)]
 ERRORS = {"CheckFailed", "UsageError", "InputError", "MissingError", "OutputError"}
 REASONS = {"fetch.py": {"MissingError"}}  # which the store gathers, to raise one with a hint
