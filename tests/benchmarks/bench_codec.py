@@ -3,7 +3,7 @@
     python tests/benchmarks/bench_codec.py
 
 Rates are millions of values a second, best of several runs that take turns, so that load on the machine falls on all.
-Targets on a quiet core: encode 30, decode 100, 20 times numpy, half of torch.
+Targets on a quiet core: encode 30, decode 100, unpack 300, 20 times numpy, half of torch RTN.
 """
 
 import os
@@ -13,17 +13,19 @@ os.environ["OMP_NUM_THREADS"] = "1"  # before numpy and torch start their pools
 import platform
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
 
+from icml25cli.papers.quantize import torch_codec
 from icml25cli.papers.quantize.lattice import union_encode, voronoi_decode
-from icml25cli.papers.quantize.packing import pack, unpack
+from icml25cli.papers.quantize.packing import pack, pack_entropy, unpack, unpack_entropy
 from icml25cli.papers.quantize.scales import reference_code
 
 ROWS, COLUMNS, GROUP = 2048, 2048, 128
-PLAIN_ROWS = 128  # numpy is slow: a sixteenth of the work tells its rate
+PLAIN_ROWS = 128  # numpy is slow, as are torch and zstandard here: a sixteenth of the work tells their rate
 REPEATS = 7
 
 
@@ -50,8 +52,10 @@ def main() -> None:
     tensor, blocks = torch.from_numpy(x), x.reshape(-1, 8)
     digits, index = code.encode(blocks)
     rows = digits.reshape(ROWS, -1, 8), index.reshape(ROWS, -1)
-    packed = pack(*rows, q, k)
+    packed, compressed = pack(*rows, q, k), pack_entropy(*rows, q)
+    simplified, first = replace(code, simplified=True), replace(code, rule="first")
     few = slice(0, PLAIN_ROWS * COLUMNS // 8)
+    slow = torch.from_numpy(blocks[few])
     betas = np.array(code.betas, np.float32)
 
     def decode_packed() -> None:
@@ -60,10 +64,16 @@ def main() -> None:
 
     tasks: dict[str, tuple[int, Callable[[], object]]] = {
         "encode": (x.size, lambda: code.encode(blocks)),
+        "encode simplified": (x.size, lambda: simplified.encode(blocks)),
+        "encode first": (x.size, lambda: first.encode(blocks)),
         "decode": (x.size, lambda: code.decode(digits, index)),
         "pack": (x.size, lambda: pack(*rows, q, k)),
+        "unpack": (x.size, lambda: unpack(packed, q, k)),
+        "unpack entropy": (x.size, lambda: unpack_entropy(compressed, q, k, COLUMNS // 8)),
         "decode packed": (x.size, decode_packed),
         "torch RTN int4 g128": (x.size, lambda: round_to_nearest(tensor)),
+        "pack entropy": (blocks[few].size, lambda: pack_entropy(rows[0][:PLAIN_ROWS], rows[1][:PLAIN_ROWS], q)),
+        "torch encode": (blocks[few].size, lambda: torch_codec.quantize(slow, q, betas, False, "opt")),
         "numpy encode": (blocks[few].size, lambda: union_encode(blocks[few], q, code.betas)),
         "numpy decode": (blocks[few].size, lambda: betas[index[few], None] * voronoi_decode(digits[few], q)),
     }

@@ -127,7 +127,8 @@ def pack_entropy(
     """
     rows, blocks = beta_index.shape
     pairs = -(-blocks // 2)
-    sixteen = np.pad(digits, ((0, 0), (0, blocks % 2), (0, 0))).reshape(rows, pairs, 16)
+    sixteen = np.zeros((rows, pairs, 16), np.uint8)
+    sixteen.reshape(rows, 2 * pairs, 8)[:, :blocks] = digits
     frame = zstandard.ZstdCompressor(level=_ZSTD_LEVEL, write_checksum=True).compress(beta_index.tobytes())
     stored = _store(sixteen, np.zeros((rows, pairs), np.uint8), q, pair_bits(q))
     return stored | {"beta_zstd": np.frombuffer(bytearray(frame), np.uint8)}
