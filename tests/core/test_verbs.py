@@ -1,6 +1,7 @@
 """The default verb, and where the values of options come from."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated, Any
 
 import pytest
@@ -66,17 +67,11 @@ def test_a_word_near_a_verb_is_refused_unless_such_a_file_is_there(call, tmp_pat
     assert call("encod") == ("run", "encod", "nestquant", 14)
 
 
-@pytest.mark.parametrize("value", ["inf", "nan", "-1", "1e400", "-inf"])
-@pytest.mark.parametrize("option", ["--damp", "--max-perplexity-increase"])
-def test_a_number_that_is_not_finite_or_out_of_range_is_refused(option, value):
-    from icml25cli.commands.quantize import app
-
-    with (
-        pytest.raises(typer.BadParameter) as refused,
-        get_command(app).make_context("quantize", [option, value]) as ctx,
-    ):
-        get_command(app).invoke(ctx)
-    assert option in refused.value.format_message()
+@pytest.mark.parametrize("typed", [True, False])
+def test_who_is_to_type_the_input_is_told_how_to_end_it(call, monkeypatch, capsys, typed):
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(isatty=lambda: typed))
+    assert call("--method", "-")[2] == "-"
+    assert ("Ctrl-D" in capsys.readouterr().err) == typed
 
 
 def test_no_words_show_help_and_run_nothing(call, capsys):
