@@ -22,16 +22,33 @@ app = paper_group("quantize", known_inputs=_model_names)
 
 class MethodName(StrEnum):
     nestquant = "nestquant"
+    nestquant_m = "nestquant-m"
     rtn = "rtn"
     gptq = "gptq"
     nf4 = "nf4"
+    absmax = "absmax"
 
 
-class BaselineName(StrEnum):
-    _ignore_ = "method"
-    for method in MethodName:
-        vars()[method.name] = method.value
-    none = "none"
+BaselineName = StrEnum("BaselineName", {m.name: m.value for m in MethodName} | {"none": "none"})
+
+
+class ScopeName(StrEnum):
+    w = "w"
+    w_kv = "w+kv"
+    w_kv_a = "w+kv+a"
+
+
+class Noise(StrEnum):
+    off = "off"
+    white = "white"
+    normalized = "normalized"
+    diagonal = "diagonal"
+    full = "full"
+
+
+class BetaRule(StrEnum):
+    opt = "opt"
+    first = "first"
 
 
 class RotationName(StrEnum):
@@ -50,7 +67,10 @@ class Format(StrEnum):
 Q = Annotated[int, typer.Option("--q", min=2, max=16, help="Levels per dimension of the lattice code: log2 q bits.")]
 K = Annotated[int, typer.Option("--k", min=1, max=8, help="Scales a block may choose from.")]
 Betas = Annotated[
-    str, typer.Option("--betas", metavar="auto|ref|LIST", help="Scales times q: fitted, the paper's, or a list.")
+    str,
+    typer.Option(
+        "--betas", metavar="auto|ref|LIST|@FILE", help="Scales times q: fitted, the paper's, a list, or of `betas -o`."
+    ),
 ]
 
 
@@ -62,10 +82,29 @@ def run(
         list[BaselineName] | None,
         typer.Option("--baseline", help="Methods beside it; none for none. [default: rtn, gptq]"),
     ] = None,
+    scope: Annotated[
+        list[ScopeName] | None,
+        typer.Option(
+            "--scope", help="Weights, also keys and values, also activations; repeat to compare. [default: w]"
+        ),
+    ] = None,
     q: Q = 14,
     k: K = 4,
+    bits: Annotated[
+        float | None,
+        typer.Option("--bits", min=1.0, max=4.25, help="Choose q and k, at most this many bits a number in all."),
+    ] = None,
     betas: Betas = "auto",
+    beta_rule: Annotated[
+        BetaRule, typer.Option("--beta-rule", help="A block's scale: of least error, or the first that holds it.")
+    ] = BetaRule.opt,
+    entropy: Annotated[
+        bool, typer.Option("--entropy", help="Compress the scale indices of weights; smaller, slower to load.")
+    ] = False,
     ldlq: Annotated[bool, typer.Option("--ldlq/--no-ldlq", help="Feed errors forward (LDLQ).")] = True,
+    qa: Annotated[
+        Noise, typer.Option("--qa", help="What LDLQ takes the noise of quantised activations to be.")
+    ] = Noise.off,
     rotation: Annotated[
         list[RotationName] | None,
         typer.Option("--rotation", help="Repeat to run every method under each. [default: random-hadamard]"),
@@ -113,7 +152,7 @@ def run(
     trust_remote_code: opt.TrustRemoteCode = False,
     as_json: opt.Json = False,
 ) -> None:
-    """Quantise MODEL's decoder weights, judge it beside baselines on held-out text, and write it with -o."""
+    """Quantise MODEL, judge it beside baselines on held-out text, and write it with -o."""
     from icml25cli.core.errors import CheckFailed, UsageError
     from icml25cli.core.files import write_json
     from icml25cli.core.models import pick_device, resolve
@@ -122,7 +161,7 @@ def run(
     from icml25cli.core.runs import check_output, commit_output
 
     report = Report("quantize", seed=seed)
-    if format == Format.packed and method != MethodName.nestquant:
+    if format == Format.packed and method not in (MethodName.nestquant, MethodName.nestquant_m):
         raise UsageError(f"--format packed is of codes, and {method.value} has none", hint="use --format bf16")
     if output:
         check_output(output, force=force)
@@ -134,18 +173,24 @@ def run(
     from icml25cli.core.parallel import set_threads
     from icml25cli.papers.quantize import figures
     from icml25cli.papers.quantize.export import write_model
-    from icml25cli.papers.quantize.job import Options, carry_out
+    from icml25cli.papers.quantize.job import carry_out
     from icml25cli.papers.quantize.model import by_block, cautions, comparison, differences, rate
+    from icml25cli.papers.quantize.plan import Options
 
     set_threads(threads)
     chosen = pick_device(device)
     options = Options(
         method=method.value,
         baselines=tuple(b.value for b in baseline or (MethodName.rtn, MethodName.gptq) if b != BaselineName.none),
+        scopes=tuple(s.value for s in scope or (ScopeName.w,)),
         q=q,
         k=k,
+        rate=bits,
         betas=betas,
+        beta_rule=beta_rule.value,
+        entropy=entropy,
         ldlq=ldlq,
+        qa=qa.value,
         rotations=tuple(r.value for r in rotation or (RotationName.random_hadamard,)),
         scalar_bits=scalar_bits,
         group_size=group_size,
@@ -161,10 +206,11 @@ def run(
     )
     report.device = str(chosen)
     with carry_out(source, options, device=chosen, output=output, resume=resume, fresh=fresh) as job:
-        report.params = {"model": source.name, "method": method.value, **job.facts}
+        report.params = {"model": source.name, "method": method.value, **job.facts.params}
         report.rows = comparison(job.judged)
         report.metrics = {key: value for key, value in report.rows[0].items() if isinstance(value, float)}
         report.tables = {
+            "codes": job.facts.codes,
             "differences": differences(job.judged),
             "rate": rate(job.judged),
             "blocks": by_block(job.judged[0]),
@@ -191,7 +237,8 @@ def run(
     show(report, as_json=as_json)
     if not passed:
         raise CheckFailed(
-            f"perplexity rose by {increase:.1%}, more than --max-perplexity-increase {max_perplexity_increase} allows"
+            f"perplexity rose by {increase:.1%}, more than --max-perplexity-increase {max_perplexity_increase} allows",
+            hint="allow more, or give more --q, --k or --calib-tokens",
         )
 
 

@@ -23,7 +23,7 @@ from icml25cli.core.claims import Claim, Interval, Size, at_least, at_most
 from icml25cli.core.models import resolve
 from icml25cli.core.runs import Run
 from icml25cli.core.streaming import StreamedModel
-from icml25cli.papers.quantize.job import Options, make_plan
+from icml25cli.papers.quantize.plan import Options, make_plan
 from icml25cli.papers.quantize.lattice import from_coordinates, nearest_point, to_coordinates
 from icml25cli.papers.quantize.matrix import gptq, nestquant, quantize_matrix
 from icml25cli.papers.quantize.model import Judged, quantize_model

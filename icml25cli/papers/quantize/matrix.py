@@ -63,6 +63,7 @@ class QuantizedMatrix:
         meta: what else it reads, as JSON types.
         bits: as in :class:`Coded`.
         relative_proxy_loss: tr((W - W')H(W - W')^T) / tr(W H W^T), H undamped; None without H, 0 where H is 0.
+        relative_noisy_loss: E|Wx - W'(x + z)|^2 / E|Wx|^2; None without a model of the noise z.
         relative_mse: |W - W'|^2 / |W|^2; 0 for a matrix of zeros.
         overloads: blocks outside the lattice code at every scale.
         beta_histogram: blocks by scale of the lattice code.
@@ -75,11 +76,46 @@ class QuantizedMatrix:
     meta: dict[str, Any]
     bits: dict[str, int]
     relative_proxy_loss: float | None
+    relative_noisy_loss: float | None
     relative_mse: float
     overloads: int
     beta_histogram: tuple[int, ...] | None
     damping: float | None
     fallback: str | None
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Inputs x come with independent noise z of covariance J: x + z is what the quantised matrix is multiplied with.
+
+    Attributes:
+        signal: H = E[x x^T] in the unit of J; the Hessian itself, or that of normalised tokens.
+        covariance: J, or its diagonal.
+    """
+
+    signal: Float[Tensor, "n n"]
+    covariance: Float[Tensor, "n n"] | Float[Tensor, "n"]
+
+    @property
+    def total(self) -> Float[Tensor, "n n"]:
+        """H + J, a new tensor."""
+        j = self.covariance
+        return self.signal + (torch.diag(j) if j.ndim == 1 else j)
+
+    def best(self, weight: Float[Tensor, "m n"]) -> Float[Tensor, "m n"]:
+        """U* = W H (H + J)^-1, which minimises E|Wx - U(x + z)|^2 over all real U; W where H + J is singular."""
+        factor, info = torch.linalg.cholesky_ex(self.total)
+        if info:
+            return weight
+        # As W - W J (H + J)^-1, where what J does not touch is not rounded.
+        j = self.covariance
+        return weight - torch.cholesky_solve(j @ weight.T if j.ndim == 2 else j[:, None] * weight.T, factor).T
+
+    def loss(self, weight: Float[Tensor, "m n"], used: Float[Tensor, "m n"]) -> float:
+        """E|Wx - U(x + z)|^2 over E|Wx|^2."""
+        j = self.covariance
+        extra = quadratic(used, j) if j.ndim == 2 else float((used.square() * j).sum(dtype=torch.float64))
+        return _ratio(quadratic(weight - used, self.signal) + extra, quadratic(weight, self.signal))
 
 
 # Makes a rotated Hessian, which its caller may overwrite and drop so that none outlives its use; None without tokens.
@@ -144,15 +180,20 @@ def quantize_matrix(
     method: Method,
     rotation: Rotation,
     *,
+    noise: Noise | None = None,
     damping: float = DAMPING,
     name: str = "weight",
 ) -> QuantizedMatrix:
     """Rotate, code, rotate back, and measure. Arguments are left as they are.
 
+    With ``noise`` this is QA-LDLQ (section 4.5): what is coded is the matrix that does best on noisy inputs, with H + J
+    in the place of H.
+
     Args:
         weight: one output a row.
         hessian: E[x x^T] of the inputs, unrotated, float32, or None where no input was seen.
         rotation: of the input dimension, ``rotation.n == n``.
+        noise: of the inputs, unrotated.
         damping: relative to the mean of the Hessian's diagonal.
         name: of the tensor, for messages.
 
@@ -170,8 +211,10 @@ def quantize_matrix(
         if not is_finite(hessian):
             raise InputError(f"the Hessian of {name} holds a value that is not finite")
 
-    turned = None if hessian is None or not hessian.diagonal().any() else partial(_rotated, hessian, rotation)
-    coded = method.quantize(rotation.forward(weight), turned, damping)
+    seen = hessian is not None and bool(hessian.diagonal().any())
+    target, guide = (noise.best(weight), noise.total) if noise and seen else (weight, hessian)
+    turned = partial(_rotated, guide, rotation) if seen else None
+    coded = method.quantize(rotation.forward(target), turned, damping)
     restored = rotation.inverse(coded.values)
     error = weight - restored
     loss = None if hessian is None else _ratio(quadratic(error, hessian), quadratic(weight, hessian))
@@ -181,6 +224,7 @@ def quantize_matrix(
         meta={"method": method.spec(), "rotation": rotation.spec()},
         bits=coded.bits,
         relative_proxy_loss=loss,
+        relative_noisy_loss=noise.loss(weight, restored) if noise else None,
         relative_mse=_ratio(_energy(error), _energy(weight)),
         overloads=coded.overloads,
         beta_histogram=coded.beta_histogram,

@@ -27,7 +27,7 @@ from icml25cli.core.progress import track
 from icml25cli.core.runs import Run
 from icml25cli.core.streaming import StreamedModel
 from icml25cli.papers.quantize import pipeline
-from icml25cli.papers.quantize.pipeline import FLOAT, Candidate, Plan
+from icml25cli.papers.quantize.pipeline import FLOAT, NOTHING, Candidate, Plan, Tally
 
 SCORES = "scores.safetensors"
 
@@ -59,6 +59,8 @@ class Judged:
     weights: int  # quantised weights
     bits: dict[str, float]  # stored bits of those weights by component
     tensors: tuple[dict[str, Any], ...]  # one record a tensor, see ``pipeline``
+    kv: Tally = NOTHING  # of keys and values while the evaluation windows went through
+    activations: Tally = NOTHING
 
     @property
     def bits_per_weight(self) -> float:
@@ -135,6 +137,8 @@ def comparison(judged: tuple[Judged, ...]) -> list[dict[str, Any]]:
             {
                 **label(j),
                 "bits_per_weight": j.bits_per_weight,
+                "bits_per_kv": j.kv.bits_each,
+                "bits_per_activation": j.activations.bits_each,
                 "perplexity": ppl.mean,
                 "perplexity_se": ppl.standard_error,
                 "kl": kl.mean,
@@ -187,7 +191,10 @@ def cautions(judged: tuple[Judged, ...]) -> list[str]:
         if fallen:
             said.append(f"{name}: {len(fallen)} tensors fell back, {fallen[0]['tensor']}: {fallen[0]['fallback']}")
         if overloads := sum(t["overloads"] or 0 for t in j.tensors):
-            said.append(f"{name}: {overloads} blocks overloaded their largest scale")
+            said.append(f"{name}: {overloads} blocks of weights overloaded their largest scale")
+        for tally, of in ((j.kv, "keys and values"), (j.activations, "activations")):
+            if tally.overloads:
+                said.append(f"{name}: {tally.overloads} of {tally.numbers // 8} blocks of {of} overloaded their scales")
     thin = [t for t in judged[0].tensors if t["undersampled"]]
     if thin:
         widest = max(thin, key=lambda t: t["shape"][1])
@@ -202,21 +209,28 @@ def cautions(judged: tuple[Judged, ...]) -> list[str]:
 def label(j: Judged) -> dict[str, str]:
     """The keys of a report row."""
     if j.candidate is None:
-        return {"method": FLOAT, "rotation": "none"}
-    return {"method": j.candidate.method.name, "rotation": j.candidate.rotation}
+        return {"method": FLOAT, "rotation": "none", "scope": "none"}
+    return {
+        "method": j.candidate.method.name,
+        "rotation": j.candidate.rotation,
+        "scope": j.candidate.scope.name,
+    }
 
 
 def _judge(candidate: Candidate, score: Score, blocks: list[dict[str, Any]]) -> Judged:
     tensors, seconds, bits = [], 0.0, {}
+    kv, activations = NOTHING, NOTHING
     for number, block in enumerate(blocks):
         record = block["candidates"][candidate.key]
         seconds += record["seconds"] + record["calibration_seconds"]
+        kv += Tally(**record["kv"])
+        activations += Tally(**record["activations"])
         tensors += [{"block": number, **tensor} for tensor in record["tensors"]]
     for tensor in tensors:
         for component, count in tensor["bits"].items():
             bits[component] = bits.get(component, 0) + count
     weights = sum(rows * columns for rows, columns in (tensor["shape"] for tensor in tensors))
-    return Judged(candidate, score, seconds, weights, bits, tuple(tensors))
+    return Judged(candidate, score, seconds, weights, bits, tuple(tensors), kv, activations)
 
 
 @torch.no_grad()

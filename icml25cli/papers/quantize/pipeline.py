@@ -5,7 +5,8 @@ each candidate quantises the block's linears and carries its own hidden states o
 block hands to the next is in its unit of the run, so a run cut short continues bit for bit.
 
 Hessians come from the float model, not from the quantised prefix: all candidates then see the same calibration, and
-no candidate's error steers another's. Knows models and runs. Does not know the command line, or how results are saved.
+no candidate's error steers another's. Only the measured noise of activations follows a candidate's own prefix. Knows
+models and runs. Does not know the command line, or how results are saved.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import json
 import re
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +32,9 @@ from icml25cli.core.progress import Progress
 from icml25cli.core.runs import Run
 from icml25cli.core.streaming import StreamedModel
 from icml25cli.papers.quantize.hessian import DAMPING, HessianAccumulator
-from icml25cli.papers.quantize.matrix import Method, QuantizedMatrix, quantize_matrix
+from icml25cli.papers.quantize.matrix import Method, Noise, QuantizedMatrix, quantize_matrix
 from icml25cli.papers.quantize.rotation import Rotation
+from icml25cli.papers.quantize.vectors import VectorQuantizer
 
 FLOAT = "float"
 # Tokens in one forward of a block: enough to keep the processor busy, few enough that the widest activation is small.
@@ -39,15 +42,80 @@ TOKENS_PER_FORWARD = 1024
 
 
 @dataclass(frozen=True)
+class Scope:
+    """What is quantised beside the weights: keys and values, and the activations that weights are multiplied with."""
+
+    name: str = "w"
+    keys_values: tuple[VectorQuantizer, VectorQuantizer] | None = None
+    activations: VectorQuantizer | None = None
+
+
+WEIGHTS = Scope()
+
+
+@dataclass(frozen=True)
+class Tally:
+    """Numbers that were quantised on their way through a model."""
+
+    numbers: int = 0
+    bits: float = 0.0
+    overloads: int = 0  # blocks of eight that no scale could hold
+
+    def __add__(self, other: Tally) -> Tally:
+        return Tally(self.numbers + other.numbers, self.bits + other.bits, self.overloads + other.overloads)
+
+    @property
+    def bits_each(self) -> float | None:
+        return self.bits / self.numbers if self.numbers else None
+
+
+NOTHING = Tally()
+
+
+@dataclass(frozen=True)
+class NoiseModel:
+    """What QA-LDLQ takes the covariance J of activation noise to be (section 4.5 of the paper).
+
+    ``white``: J = D·mean(diag H)·I. ``normalized``: the same with each token divided by its norm before H is summed, as
+    noise scales with a token's own norm and few tokens hold most of H. ``diagonal`` and ``full``: from the activations
+    that really come out of the quantised blocks before.
+    """
+
+    kind: str
+    distortion: float  # D of the activations' code: 1/D is the signal-to-noise ratio
+
+    @property
+    def measured(self) -> bool:
+        return self.kind in ("diagonal", "full")
+
+
+@dataclass(frozen=True)
 class Candidate:
-    """One row of the comparison: a method under a rotation."""
+    """One row of the comparison: a method under a rotation, at a scope, knowing of activation noise or not."""
 
     method: Method
     rotation: str
+    scope: Scope = WEIGHTS
+    noise: NoiseModel | None = None
 
     @property
     def key(self) -> str:
-        return f"{self.method.name}.{self.rotation}"
+        return f"{self.method.name}.{self.rotation}.{self.scope.name}"
+
+    def spec(self) -> dict[str, Any]:
+        """What determines it, as JSON types."""
+        vectors = (*(self.scope.keys_values or ()), *((self.scope.activations,) if self.scope.activations else ()))
+        return {
+            "method": self.method.spec(),
+            "rotation": self.rotation,
+            "scope": [self.scope.name, *(quantizer.spec() for quantizer in vectors)],
+            "noise": self.noise and asdict(self.noise),
+        }
+
+    @property
+    def weights_key(self) -> str:
+        """Candidates of equal keys share their quantised weights."""
+        return self.key if self.noise else f"{self.method.name}.{self.rotation}"
 
 
 @dataclass(frozen=True)
@@ -145,7 +213,13 @@ def _state_file(run: Run, index: int) -> Path:
 def _embed(model: StreamedModel, plan: Plan) -> dict[str, Tensor]:
     evaluation = model.embed(plan.evaluation)
     keys = [FLOAT, *(candidate.key for candidate in plan.candidates)]
-    return {"calibration": model.embed(plan.calibration)} | {key: evaluation.clone() for key in keys}
+    calibration = model.embed(plan.calibration)
+    own = {_calibration(c): calibration.clone() for c in plan.candidates if c.noise and c.noise.measured}
+    return {"calibration": calibration} | own | {key: evaluation.clone() for key in keys}
+
+
+def _calibration(candidate: Candidate) -> str:
+    return f"calibration.{candidate.key}"
 
 
 def _batches(windows: Tensor) -> Iterator[slice]:
@@ -153,10 +227,72 @@ def _batches(windows: Tensor) -> Iterator[slice]:
     return (slice(start, start + size) for start in range(0, len(windows), size))
 
 
-def _forward(model: StreamedModel, block: torch.nn.Module, index: int, states: Tensor) -> None:
-    """Carry ``states`` through ``block`` in place: the states before it are needed no more."""
-    for batch in _batches(states):
-        states[batch] = model.run_block(block, index, states[batch])
+class _Roundtrip:
+    """Stands for a block's cache in one pass over whole windows: keys and values are quantised and decoded."""
+
+    def __init__(self, keys: VectorQuantizer, values: VectorQuantizer) -> None:
+        self._keys, self._values = keys, values
+        self.tally = Tally()
+
+    def update(self, keys: Tensor, values: Tensor, *_: object, **__: object) -> tuple[Tensor, Tensor]:
+        keys, of_keys = _roundtrip(self._keys, keys)
+        values, of_values = _roundtrip(self._values, values)
+        self.tally += of_keys + of_values
+        return keys, values
+
+
+class _Quantized:
+    """Activations on their way into a matrix."""
+
+    def __init__(self, quantizer: VectorQuantizer) -> None:
+        self._quantizer = quantizer
+        self.tally = Tally()
+
+    def __call__(self, x: Tensor) -> Tensor:
+        x, tally = _roundtrip(self._quantizer, x)
+        self.tally += tally
+        return x
+
+
+def _roundtrip(quantizer: VectorQuantizer, x: Tensor) -> tuple[Tensor, Tally]:
+    values, overloads = quantizer.roundtrip(x)
+    return values, Tally(x.numel(), quantizer.bits(x.shape[-1]) * x.numel(), overloads)
+
+
+@contextlib.contextmanager
+def _scoped(
+    model: StreamedModel, block: torch.nn.Module, scope: Scope, covered: Sequence[str]
+) -> Iterator[tuple[_Roundtrip | None, _Quantized | None]]:
+    """What a block's passes need at a scope: a cache to give it, and activations changed on their way."""
+    cache = _Roundtrip(*scope.keys_values) if scope.keys_values else None
+    if scope.activations is None:
+        yield cache, None
+        return
+    change = _Quantized(scope.activations)
+    with model.changed_inputs(block, covered, change):
+        yield cache, change
+
+
+def _forward(
+    model: StreamedModel,
+    block: torch.nn.Module,
+    index: int,
+    states: Tensor,
+    scope: Scope = WEIGHTS,
+    covered: Sequence[str] = (),
+) -> tuple[Tally, Tally]:
+    """Carry ``states`` through ``block`` in place: the states before it are needed no more.
+
+    Returns what became of keys and values, and of activations.
+    """
+    with _scoped(model, block, scope, covered) as (cache, change):
+        for batch in _batches(states):
+            states[batch] = model.run_block(block, index, states[batch], cache)
+    if cache and not cache.tally.numbers:
+        raise InputError(
+            f"{model.block_prefix(index)}* keeps no keys and values that could be quantised", hint="use --scope w"
+        )
+    return cache.tally if cache else NOTHING, change.tally if change else NOTHING
 
 
 def _quantize_block(
@@ -168,56 +304,130 @@ def _quantize_block(
     started = time.monotonic()
     with model.block(index) as block:
         covered = [name for name in model.linears(block) if plan.covers(prefix + name)]
-        sums, group_of = _hessians(model, block, index, states["calibration"], prefix, covered)
+        inputs = _observe(model, block, index, plan, states, covered)
         _forward(model, block, index, states[FLOAT])
     calibration_seconds = time.monotonic() - started
-    for number, candidate in enumerate(plan.candidates):
+    shared: dict[str, list[Candidate]] = {}
+    for candidate in plan.candidates:
+        shared.setdefault(candidate.weights_key, []).append(candidate)
+    for number, candidates in enumerate(shared.values()):
+        first = candidates[0]
         seconds, tensors = 0.0, []
-        # Each candidate starts from the checkpoint's weights, read again: cheaper than keeping a second copy of them.
+        # Each starts from the checkpoint's weights, read again: cheaper than keeping a second copy of them.
         with model.block(index) as block:
             linears = model.linears(block)
             for name in covered:
                 started = time.monotonic()
-                weight, sum_ = linears[name].weight, sums[group_of[name]]
+                weight, seen = linears[name].weight, inputs.of(name)
                 done = quantize_matrix(
                     weight.contiguous(),
-                    sum_.hessian(),
-                    candidate.method,
-                    Rotation(candidate.rotation, weight.shape[1], plan.seed),
+                    seen.plain.hessian(),
+                    first.method,
+                    Rotation(first.rotation, weight.shape[1], plan.seed),
+                    noise=seen.noise(first),
                     damping=plan.damping,
                     name=f"{prefix}{name}.weight",
                 )
                 linears[name].set_weight(done.weight)
                 seconds += time.monotonic() - started
-                tensors.append(_record(prefix + name, tuple(weight.shape), sum_, done))
+                tensors.append(_record(prefix + name, tuple(weight.shape), seen.plain, done))
                 if number == 0:
                     # A scalar baseline as the main method has no packed form: what it decodes to is kept instead.
                     parts = done.stored or {"weight": done.weight.bfloat16()}
                     kept |= {f"{prefix}{name}.{part}": tensor.cpu() for part, tensor in parts.items()}
-            _forward(model, block, index, states[candidate.key])
-        records[candidate.key] = {
-            "seconds": seconds,
-            "calibration_seconds": calibration_seconds if candidate.method.calibrated else 0.0,
-            "tensors": tensors,
-        }
+            for candidate in candidates:
+                kv, activations = _forward(model, block, index, states[candidate.key], candidate.scope, covered)
+                if _calibration(candidate) in states:
+                    _forward(model, block, index, states[_calibration(candidate)], candidate.scope, covered)
+                records[candidate.key] = {
+                    "seconds": seconds,
+                    "calibration_seconds": calibration_seconds if candidate.method.calibrated else 0.0,
+                    "kv": asdict(kv),
+                    "activations": asdict(activations),
+                    "tensors": tensors,
+                }
     return states, kept, records
 
 
-def _hessians(
-    model: StreamedModel, block: torch.nn.Module, index: int, states: Tensor, prefix: str, covered: Sequence[str]
-) -> tuple[dict[str, HessianAccumulator], dict[str, str]]:
-    """A Hessian for each input of ``covered`` linears, from ``states``, and which linear reads which input."""
-    sums: dict[str, HessianAccumulator] = {}
+class _Input:
+    """Second moments of one input of a block's matrices: the float model's, and of the noise that candidates add."""
 
-    def record(group: str, inputs: Tensor) -> None:
-        if group not in sums:
-            sums[group] = HessianAccumulator(inputs.shape[-1], name=prefix + group, device=inputs.device)
-        sums[group].add(inputs)
+    def __init__(self, name: str, width: int, device: torch.device, plan: Plan) -> None:
+        def accumulator() -> HessianAccumulator:
+            return HessianAccumulator(width, name=name, device=device)
 
-    with model.record_inputs(block, record) as group_of:
-        _forward(model, block, index, states)
-    needed = {group_of[name] for name in covered}
-    return {group: sum_ for group, sum_ in sums.items() if group in needed}, group_of
+        kinds = {c.noise.kind for c in plan.candidates if c.noise}
+        self.plain = accumulator()
+        self.normalized = accumulator() if "normalized" in kinds else None
+        self.measured = {c.key: accumulator() for c in plan.candidates if c.noise and c.noise.measured}
+
+    def add(self, x: Tensor) -> None:
+        self.plain.add(x)
+        if self.normalized:
+            rms = x.float().square().mean(dim=1, keepdim=True).sqrt()
+            self.normalized.add(torch.where(rms > 0, x / rms, 0.0))
+
+    def noise(self, candidate: Candidate) -> Noise | None:
+        model = candidate.noise
+        if model is None:
+            return None
+        signal = (self.normalized or self.plain).hessian() if model.kind == "normalized" else self.plain.hessian()
+        if model.measured:
+            covariance = self.measured[candidate.key].hessian()
+            return Noise(signal, covariance if model.kind == "full" else covariance.diagonal())
+        return Noise(signal, (model.distortion * signal.diagonal().mean()).expand(len(signal)))
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    by_group: dict[str, _Input]
+    group_of: dict[str, str]
+
+    def of(self, matrix: str) -> _Input:
+        return self.by_group[self.group_of[matrix]]
+
+
+def _observe(
+    model: StreamedModel,
+    block: torch.nn.Module,
+    index: int,
+    plan: Plan,
+    states: dict[str, Tensor],
+    covered: Sequence[str],
+) -> _Inputs:
+    """Second moments of every input of ``covered`` matrices, while the calibration windows go through the block."""
+    prefix = model.block_prefix(index)
+    by_group: dict[str, _Input] = {}
+    measuring = [c for c in plan.candidates if c.noise and c.noise.measured]
+    clean: dict[str, Tensor] = {}  # the float model's inputs for one batch
+
+    def see(group: str, x: Tensor) -> None:
+        if group not in by_group:
+            by_group[group] = _Input(prefix + group, x.shape[-1], x.device, plan)
+        by_group[group].add(x)
+        if measuring:
+            clean[group] = x
+
+    def compare(candidate: Candidate, matrix: str, x: Tensor) -> None:
+        if matrix in covered:  # others get their input as it is, even where they share it
+            group = groups[matrix]
+            by_group[group].measured[candidate.key].add(x - clean[group])
+
+    groups: dict[str, str] = {}
+    for batch in _batches(states["calibration"]):
+        with model.record_inputs(block, see) as group_of:
+            after = model.run_block(block, index, states["calibration"][batch])
+        groups |= group_of
+        for candidate in measuring:
+            # Hooks run in the order they were made: what the second one sees is already quantised.
+            with (
+                _scoped(model, block, candidate.scope, covered) as (cache, _),
+                model.record_inputs(block, partial(compare, candidate)),
+            ):
+                model.run_block(block, index, states[_calibration(candidate)][batch], cache)
+        states["calibration"][batch] = after
+    needed = {groups[name] for name in covered}
+    return _Inputs({group: seen for group, seen in by_group.items() if group in needed}, groups)
 
 
 def _record(name: str, shape: tuple[int, ...], sum_: HessianAccumulator, done: QuantizedMatrix) -> dict[str, Any]:
@@ -226,6 +436,7 @@ def _record(name: str, shape: tuple[int, ...], sum_: HessianAccumulator, done: Q
         "shape": list(shape),
         "bits": dict(done.bits),
         "relative_proxy_loss": done.relative_proxy_loss,
+        "relative_noisy_loss": done.relative_noisy_loss,
         "relative_mse": done.relative_mse,
         "overloads": done.overloads,
         "scale_histogram": list(done.beta_histogram) if done.beta_histogram is not None else None,

@@ -111,8 +111,13 @@ class LatticeVectors:
 
     def spec(self) -> dict[str, Any]:
         """What determines the code, as JSON types."""
-        rotation = {"kind": self.rotation, "seed": self.seed}
-        return {"name": "nestquant", "q": self.code.q, "betas": list(self.code.betas), "rotation": rotation}
+        return {
+            "name": "nestquant",
+            "q": self.code.q,
+            "betas": list(self.code.betas),
+            "simplified": self.code.simplified,
+            "rotation": {"kind": self.rotation, "seed": self.seed},
+        }
 
     def distortion(self, x: Float[Tensor, "*batch n"]) -> float:
         """D: squared error of a vector over its energy, mean over the vectors that are not zero."""

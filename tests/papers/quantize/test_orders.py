@@ -11,7 +11,8 @@ import pytest
 from icml25cli.core import store
 from icml25cli.core.likelihood import paired_difference
 from icml25cli.core.models import resolve
-from icml25cli.papers.quantize.job import Options, carry_out
+from icml25cli.papers.quantize.job import carry_out
+from icml25cli.papers.quantize.plan import Options
 
 
 def check_orders(model: str, output: Path, **options) -> None:

@@ -1,0 +1,329 @@
+"""From what a user asks for to a plan: which methods at which rate, on which tokens of which text.
+
+Knows options as words and numbers. Does not know the command line, or how a plan is carried out.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float32
+from numpy import ndarray
+from torch import Tensor
+
+from icml25cli.core.errors import CheckFailed, InputError, UsageError
+from icml25cli.core.models import ModelSource, load_tokenizer
+from icml25cli.core.progress import warn
+from icml25cli.core.streaming import StreamedModel
+from icml25cli.core.text import find_text, shares_text, token_stream, windows
+from icml25cli.papers.quantize.arrays import sample_blocks
+from icml25cli.papers.quantize.matrix import Method, absmax, gptq, nestquant, nf4, rtn
+from icml25cli.papers.quantize.packing import block_bits
+from icml25cli.papers.quantize.pipeline import WEIGHTS, Candidate, NoiseModel, Plan, Scope
+from icml25cli.papers.quantize.rotation import Rotation
+from icml25cli.papers.quantize.samples import ModelSamples, sample_vectors
+from icml25cli.papers.quantize.scales import choose_rate, code_for
+from icml25cli.papers.quantize.vectors import AbsmaxVectors, LatticeVectors, normalised
+from icml25cli.papers.quantize.voronoi import LatticeCode
+
+LATTICE = ("nestquant", "nestquant-m")
+SCOPES = ("w", "w+kv", "w+kv+a")
+SAMPLED_BLOCKS = 4  # decoder blocks whose weights choose the scales
+SAMPLE = 65_536  # blocks of eight numbers that choose scales
+SAMPLED_TOKENS = 2048  # of calibration, whose keys, values and activations choose theirs
+MOST_SHARED = 0.1  # of the evaluation windows may share text with calibration, and are left out; beyond, it is a leak
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a user asks for; see the help of ``icml25 quantize``."""
+
+    method: str = "nestquant"
+    baselines: tuple[str, ...] = ("rtn", "gptq")
+    scopes: tuple[str, ...] = ("w",)
+    q: int = 14
+    k: int = 4
+    rate: float | None = None  # most raw bits a number, which then choose q and k
+    betas: str = "auto"
+    beta_rule: str = "opt"
+    entropy: bool = False
+    ldlq: bool = True
+    qa: str = "off"
+    rotations: tuple[str, ...] = ("random-hadamard",)
+    scalar_bits: int | None = None
+    group_size: int = 64
+    include: str = ""
+    exclude: str | None = None
+    calibration: str = "builtin"
+    calibration_tokens: int = 16_384
+    evaluation: str = "builtin"
+    evaluation_tokens: int = 16_384
+    window: int = 512
+    damping: float = 0.01
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a report says of a plan."""
+
+    params: dict[str, Any]  # texts, windows, bits of the scalar methods
+    codes: list[dict[str, Any]]  # one row a lattice code
+
+
+def make_plan(model: StreamedModel, options: Options) -> tuple[Plan, Facts]:
+    """The plan, and the facts about it that a report shows.
+
+    Raises:
+        CheckFailed: evaluation text occurs in the calibration text.
+        InputError: a text is too short or unreadable, or the model has no tokenizer.
+        UsageError: an option does not fit the others.
+    """
+    calibration, evaluation, text_facts = _windows(model.source, options)
+    plan = Plan(
+        candidates=(),
+        calibration=torch.from_numpy(calibration),
+        evaluation=torch.from_numpy(evaluation),
+        seed=options.seed,
+        damping=options.damping,
+        include=options.include,
+        exclude=options.exclude,
+    )
+    chooser = _Chooser(model, plan, options)
+    names = dict.fromkeys((options.method, *options.baselines))  # each once, the main one first
+    # What a rotation, or a scope, does to one method it should be seen to do to all.
+    candidates = [
+        chooser.candidate(name, rotation, scope)
+        for rotation in dict.fromkeys(options.rotations)
+        for name in names
+        for scope in dict.fromkeys(options.scopes)
+    ]
+    codes = [
+        {
+            "method": c.method.name,
+            "rotation": c.rotation,
+            "for": kind,
+            "q": code.q,
+            "scales_times_q": ", ".join(f"{beta * code.q:.4g}" for beta in code.betas),
+            "raw_bits": code.rate_raw,
+        }
+        for c in candidates
+        if c.method.name in LATTICE and c.scope.name == options.scopes[-1]
+        for kind, code in chooser.codes(c)
+    ]
+    params = {
+        "scalar_bits": chooser.scalar_bits(options.rotations[-1]),
+        "group_size": options.group_size,
+        **text_facts,
+    }
+    return replace(plan, candidates=tuple(candidates)), Facts(params, codes)
+
+
+class _Chooser:
+    """Codes fitted to a model, each once; made when a candidate asks for them."""
+
+    def __init__(self, model: StreamedModel, plan: Plan, options: Options) -> None:
+        self._model, self._plan, self._options = model, plan, options
+        self._blocks = _covered_blocks(model, plan)
+        self._codes: dict[tuple[str, str, bool], LatticeCode] = {}
+        self._samples: ModelSamples | None = None
+
+    def candidate(self, name: str, rotation: str, scope: str) -> Candidate:
+        vectors = self._vectors(name, rotation)
+        beside = WEIGHTS
+        if scope != "w":
+            beside = Scope(
+                scope, (vectors("keys"), vectors("values")), vectors("activations") if "a" in scope else None
+            )
+        noise = None
+        if name in LATTICE and self._options.qa != "off" and beside.activations and self._options.ldlq:
+            noise = NoiseModel(self._options.qa, self._distortion(beside.activations))
+        return Candidate(self._method(name, rotation), rotation, beside, noise)
+
+    def codes(self, candidate: Candidate) -> list[tuple[str, LatticeCode]]:
+        """The codes of a lattice candidate by what they are for."""
+        kinds = {"w": ("weights",), "w+kv": ("weights", "keys", "values")}.get(
+            candidate.scope.name, ("weights", "keys", "values", "activations")
+        )
+        return [(kind, self._code(kind, candidate.rotation, candidate.method.name)) for kind in kinds]
+
+    def scalar_bits(self, rotation: str) -> int:
+        """Of rtn and gptq: as asked, or the least at which a group quantiser stores no fewer than the lattice code."""
+        if self._options.scalar_bits:
+            return self._options.scalar_bits
+        code, group_size = self._code("weights", rotation, "nestquant"), self._options.group_size
+        with self._model.block(self._blocks[0]) as block:
+            width = min(weight.shape[1] for weight in self._weights(self._blocks[0], block))
+        stored = block_bits(code.q, len(code.betas)) / 8 + 16 / width
+        return next(bits for bits in range(2, 17) if bits + (16 + bits) / min(group_size, width) >= stored)
+
+    def _method(self, name: str, rotation: str) -> Method:
+        options = self._options
+        if name in LATTICE:
+            code = self._code("weights", rotation, name)
+            return replace(nestquant(code, ldlq=options.ldlq, entropy=options.entropy), name=name)
+        if name == "nf4":
+            return nf4()
+        if name == "absmax":
+            return absmax(self._absmax_bits(rotation))
+        return {"rtn": rtn, "gptq": gptq}[name](self.scalar_bits(rotation), options.group_size)
+
+    def _absmax_bits(self, rotation: str) -> int:
+        """The whole number of bits nearest to the rate of the lattice code: the scheme that is called by as many."""
+        return self._options.scalar_bits or round(self._code("weights", rotation, "nestquant").rate_raw)
+
+    def _vectors(self, name: str, rotation: str) -> Callable[[str], LatticeVectors | AbsmaxVectors]:
+        def make(kind: str) -> LatticeVectors | AbsmaxVectors:
+            turn = "none" if kind == "values" else rotation  # as the paper has it
+            if name in LATTICE:
+                return LatticeVectors(self._code(kind, rotation, name), turn, self._plan.seed)
+            return AbsmaxVectors(self._absmax_bits(rotation), turn, self._plan.seed)
+
+        return make
+
+    def _distortion(self, activations: Any) -> float:
+        found = [activations.distortion(x) for x in self._model_samples().activations.tensors()]
+        return float(np.mean(found))
+
+    def _code(self, kind: str, rotation: str, name: str) -> LatticeCode:
+        key = (kind, rotation, name == "nestquant-m")
+        if key not in self._codes:
+            options, simplified = self._options, key[2]
+
+            def sample() -> Float32[ndarray, "n 8"]:
+                return self._weight_sample(rotation) if kind == "weights" else self._vector_sample(kind, rotation)
+
+            if options.rate is not None:
+                code = choose_rate(sample(), options.rate, simplified=simplified).code
+            else:
+                code = code_for(
+                    _asked(options.betas, kind), options.q, options.k, sample, kind=kind, simplified=simplified
+                )
+            self._codes[key] = replace(code, rule=options.beta_rule)
+        return self._codes[key]
+
+    def _weight_sample(self, rotation: str) -> Float32[ndarray, "n 8"]:
+        blocks = self._blocks
+        chosen = [blocks[i] for i in np.unique(np.linspace(0, len(blocks) - 1, SAMPLED_BLOCKS).astype(int))]
+        sample: list[ndarray] = []
+        for index in chosen:
+            with self._model.block(index) as block:
+                covered = self._weights(index, block)
+                for weight in covered:
+                    turn = Rotation(rotation, weight.shape[1], self._plan.seed)
+                    count = SAMPLE // (len(chosen) * len(covered))
+                    sample.append(sample_blocks(weight.cpu().numpy(), turn, count=count, seed=self._plan.seed))
+        return np.concatenate(sample)
+
+    def _vector_sample(self, kind: str, rotation: str) -> Float32[ndarray, "n 8"]:
+        vectors: list[Float[Tensor, "rows n"]] = getattr(self._model_samples(), kind).tensors()
+        turn = "none" if kind == "values" else rotation
+        blocks = torch.cat([normalised(x, turn, self._plan.seed)[0].view(-1, 8) for x in vectors]).numpy()
+        drawn = np.random.default_rng(self._plan.seed).permutation(len(blocks))[:SAMPLE]
+        return blocks[drawn]
+
+    def _model_samples(self) -> ModelSamples:
+        if self._samples is None:
+            calibration = self._plan.calibration
+            count = max(1, SAMPLED_TOKENS // calibration.shape[1])
+            self._samples = sample_vectors(
+                self._model, calibration[:count], self._plan.covers, values=16 * SAMPLE, seed=self._plan.seed
+            )
+        return self._samples
+
+    def _weights(self, index: int, block: torch.nn.Module) -> list[Tensor]:
+        prefix = self._model.block_prefix(index)
+        return [
+            linear.weight for name, linear in self._model.linears(block).items() if self._plan.covers(prefix + name)
+        ]
+
+
+def _asked(betas: str, kind: str) -> str:
+    """What of ``--betas`` is meant for a kind: ``auto`` and ``ref`` for all, a list for weights, a file says itself."""
+    if betas in ("auto", "ref"):
+        return betas
+    if not betas.startswith("@"):
+        return betas if kind == "weights" else "auto"
+    file = Path(betas[1:])
+    try:
+        lists = json.loads(file.read_text(encoding="utf-8"))
+        return ",".join(str(float(beta)) for beta in lists[kind]) if kind in lists else "auto"
+    except OSError as error:
+        raise InputError(f"{file} cannot be read: {error.strerror or error}") from error
+    except (ValueError, TypeError, RecursionError) as error:
+        raise InputError(
+            f"{file} is no file of scales", hint="icml25 quantize betas MODEL --json writes one"
+        ) from error
+
+
+def _windows(source: ModelSource, options: Options) -> tuple[ndarray, ndarray, dict[str, Any]]:
+    tokenizer = load_tokenizer(source)
+    longest = source.config.get("max_position_embeddings")
+    length = min(options.window, longest) if isinstance(longest, int) and longest > 1 else options.window
+    texts = {
+        "calibration": find_text(options.calibration, "calibration"),
+        "evaluation": find_text(options.evaluation, "test"),
+    }
+    # Calibration is a sample, drawn by the seed; evaluation is the beginning of the text, the same for every seed.
+    calibration = windows(
+        token_stream(texts["calibration"], tokenizer),
+        length,
+        count=max(1, options.calibration_tokens // length),
+        seed=options.seed,
+        name=texts["calibration"].name,
+    )
+    evaluation = windows(
+        token_stream(texts["evaluation"], tokenizer),
+        length,
+        count=max(2, options.evaluation_tokens // length),
+        name=texts["evaluation"].name,
+    )
+    shared = shares_text(evaluation, calibration)
+    if shared.mean() > MOST_SHARED:
+        raise CheckFailed(
+            f"{shared.mean():.0%} of the evaluation windows contain text of the calibration windows",
+            hint="give --eval a text that is not in --calib",
+        )
+    if shared.any():  # a licence or a quotation that both texts hold
+        warn(f"{shared.sum()} of {len(shared)} evaluation windows were left out: they share text with calibration")
+        evaluation = evaluation[~shared]
+    return (
+        calibration,
+        evaluation,
+        {
+            "calibration": f"{texts['calibration'].origin}, {calibration.size} tokens",
+            "evaluation": f"{texts['evaluation'].origin}, {evaluation.size} tokens",
+            "window": length,
+        },
+    )
+
+
+def _covered_blocks(model: StreamedModel, plan: Plan) -> list[int]:
+    """Decoder blocks with something to quantise.
+
+    Raises:
+        UsageError: an expression is malformed, or there are none.
+    """
+    for option, pattern in (("--include", plan.include), ("--exclude", plan.exclude)):
+        try:
+            re.compile(pattern or "")
+        except re.error as error:
+            raise UsageError(f"{option} {pattern!r} is no regular expression: {error}") from error
+    covered = [
+        index
+        for index in range(model.block_count)
+        if any(
+            plan.covers(name.removesuffix(".weight")) and tensor.ndim == 2
+            for name, tensor in model.block_tensors(index).items()
+        )
+    ]
+    if not covered:
+        raise UsageError("--include and --exclude leave no tensor to quantise", hint="widen one or narrow the other")
+    return covered
