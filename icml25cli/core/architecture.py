@@ -18,36 +18,43 @@ from transformers.conversion_mapping import get_model_conversion_mapping
 from transformers.core_model_loading import WeightRenaming, rename_source_key
 
 from icml25cli.core.checkpoint import FLOATS, StoredTensor
-from icml25cli.core.errors import InputError
+from icml25cli.core.errors import InputError, MissingError
 from icml25cli.core.models import first_line
 
 _PER_TENSOR = 64  # parameters that one stored tensor may stand for: it may be shared, or hold those of many experts
-_LARGEST_BUFFERS = 2**28  # values that a model may compute for itself when it is loaded, as tables of positions
+_BUFFERS = 2**26  # values that any model may compute for itself when it is loaded, as tables of positions
 
 
 def build(
-    config: PreTrainedConfig, tensors: int, where: Path | str, dtype: torch.dtype = torch.float32, **options: bool
+    config: PreTrainedConfig,
+    index: Mapping[str, StoredTensor],
+    where: Path | str,
+    dtype: torch.dtype = torch.float32,
+    *,
+    trust_remote_code: bool = False,
 ) -> PreTrainedModel:
     """The model of ``config`` on torch's meta device, in evaluation mode; sets what outputs ``config`` asks for.
 
     Args:
-        tensors: that its files hold: a model of many times as many parameters is not theirs.
+        index: of its files, for their size: of many times as many parameters, or with larger tables, it is not theirs.
         where: for messages.
-        options: of ``from_config``, as trust_remote_code.
 
     Raises:
         InputError: transformers cannot build it, or it is out of proportion to its files.
+        MissingError: its code needs a package that is not installed.
     """
     # Whatever the file says, a forward must give logits in a named field, and need give no more.
     config.return_dict, config.output_attentions, config.output_hidden_states = True, False, False
     try:
-        with torch.device("meta"), _at_most(_PER_TENSOR * tensors):
-            model = AutoModelForCausalLM.from_config(config, dtype=dtype, **options)
+        with torch.device("meta"), _at_most(_PER_TENSOR * len(index)):
+            model = AutoModelForCausalLM.from_config(config, dtype=dtype, trust_remote_code=trust_remote_code)
     except InputError as error:
         raise InputError(f"{where}: {error.message}", hint=error.hint) from error
+    except ImportError as error:  # of a model that brings its own code
+        raise MissingError(f"{where} cannot be built: {first_line(error)}", hint="install it") from error
     except Exception as error:  # modelling code raises what it likes on a config that it cannot follow
         raise InputError(f"{where} cannot be built from its config.json: {first_line(error)}") from error
-    if sum(buffer.numel() for buffer in model.buffers()) > _LARGEST_BUFFERS:
+    if sum(buffer.numel() for buffer in model.buffers()) > max(_BUFFERS, _values(index)):
         raise InputError(f"{where}: config.json asks for tables too large for any model", hint="restore its fields")
     return model.eval()
 
@@ -118,5 +125,9 @@ def check_files(model: Any, index: Mapping[str, StoredTensor], config: Mapping[s
     if not joined and not config.get("quantization_config"):
         match_names(model, index, where)
     values = sum(parameter.numel() for parameter in model.parameters())
-    if values > 64 * sum(prod(tensor.shape) for tensor in index.values()):  # one bit each, in words of 64
+    if values > 64 * _values(index):  # one bit each, in words of 64
         raise InputError(f"{where}: config.json asks for {values} parameters, far more than its files hold")
+
+
+def _values(index: Mapping[str, StoredTensor]) -> int:
+    return sum(prod(tensor.shape) for tensor in index.values())

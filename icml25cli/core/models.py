@@ -274,10 +274,11 @@ def load_model(source: ModelSource, dtype: torch.dtype | str = "float32", device
     from icml25cli.core.architecture import build, check_files
 
     target = pick_device(device)
-    trust: dict[str, bool] = {"trust_remote_code": source.trust_remote_code}
-    config = AutoConfig.from_pretrained(str(source.path), local_files_only=True, **trust)
+    trust = source.trust_remote_code
+    config = AutoConfig.from_pretrained(str(source.path), local_files_only=True, trust_remote_code=trust)
     index = tensor_index(source.path)
-    check_files(build(config, len(index), source.path, **trust), index, source.config, source.path)
+    empty = build(config, index, source.path, trust_remote_code=trust)
+    check_files(empty, index, source.config, source.path)
     with quiet_transformers():
         try:
             loaded: Any = AutoModelForCausalLM.from_pretrained(
@@ -286,14 +287,16 @@ def load_model(source: ModelSource, dtype: torch.dtype | str = "float32", device
                 dtype=dtype,
                 local_files_only=True,
                 use_safetensors=True,
+                trust_remote_code=trust,
                 output_loading_info=True,
-                **trust,
             )
         except ImportError as error:  # weights quantised by a library that is not installed
             raise MissingError(f"{source.path} cannot be loaded: {first_line(error)}", hint="install it") from error
         except Exception as error:  # each architecture and each quantiser has its own for a configuration it cannot use
             raise InputError(f"{source.path} cannot be loaded: {first_line(error)}") from error
-    return checked(*loaded, source.path).to(target)
+    model, loading = loaded
+    ready: Any = checked(model, loading, source.path)
+    return ready.to(target)
 
 
 def checked(model: PreTrainedModel, loading: dict[str, Any], where: Path) -> PreTrainedModel:

@@ -6,7 +6,7 @@ architecture is spelt out here. Knows transformers models. Does not know where w
 """
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_map
 from transformers import AutoConfig
 
 from icml25cli.core.architecture import build
+from icml25cli.core.checkpoint import StoredTensor
 from icml25cli.core.errors import InputError
 from icml25cli.core.models import ModelSource, runnable
 
@@ -27,18 +28,18 @@ class Skeleton:
 
     Args:
         source: from ``models.resolve``.
-        tensors: that its files hold.
+        index: of its files, for their size.
         dtype: of parameters and hidden states.
 
     Raises:
         InputError: the model cannot be built, has no list of decoder blocks, or packs several matrices into one tensor.
     """
 
-    def __init__(self, source: ModelSource, tensors: int, dtype: torch.dtype) -> None:
+    def __init__(self, source: ModelSource, index: Mapping[str, StoredTensor], dtype: torch.dtype) -> None:
         self.name = source.name
-        trust = {"trust_remote_code": source.trust_remote_code}
-        config = AutoConfig.from_pretrained(str(source.path), local_files_only=True, **trust)
-        self.model: Any = build(config, tensors, self.name, dtype, **trust)
+        trust = source.trust_remote_code
+        config = AutoConfig.from_pretrained(str(source.path), local_files_only=True, trust_remote_code=trust)
+        self.model: Any = build(config, index, self.name, dtype, trust_remote_code=trust)
         self.embedding: nn.Embedding = self.model.get_input_embeddings()
         self.embedding.padding_idx = None  # matters for gradients only, and may point beyond the rows that are loaded
         self.blocks_name, self.blocks = self._find_blocks()

@@ -77,7 +77,7 @@ class StreamedModel:
         self.device = torch.device(device)
         self.dtype = dtype
         self._index = tensor_index(source.path)
-        self._skeleton = Skeleton(source, len(self._index), dtype)
+        self._skeleton = Skeleton(source, self._index, dtype)
         self._model = self._skeleton.model
         self._model_name, self._tensor_of = match_names(self._model, self._index, source.path)
         self._refuse_renamed_blocks()

@@ -91,9 +91,9 @@ def load_packed(directory: Path | str) -> PreTrainedModel:
         raise InputError(f"{directory} holds codes of another format", hint="a newer version may read them")
     tensors, rotation = described["tensors"], described["rotation"]
     index = tensor_index(directory)
-    config = AutoConfig.from_pretrained(str(directory), local_files_only=True)
+    config: Any = AutoConfig.from_pretrained(str(directory), local_files_only=True)
     del config.quantization_config
-    empty = build(config, len(index), directory)
+    empty = build(config, index, directory)
     match_names(empty, _decoded_index(index, tensors, directory), directory)
     stored: dict[str, dict[str, Tensor]] = {name: {} for name in tensors}
     state: dict[str, Tensor] = {}
@@ -111,10 +111,11 @@ def load_packed(directory: Path | str) -> PreTrainedModel:
             raise InputError(f"{directory}: {name}: {error.message}", hint=error.hint) from error
         state[f"{name}.weight"] = weight.T if tensors[name]["transposed"] else weight
     with quiet_transformers(), runnable(directory):
-        loaded = type(empty).from_pretrained(
+        loaded: Any = type(empty).from_pretrained(
             None, config=config, state_dict=state, dtype=torch.float32, output_loading_info=True
         )
-    return checked(*loaded, directory)
+    model, loading = loaded
+    return checked(model, loading, directory)
 
 
 def _decoded_index(
