@@ -210,7 +210,7 @@ def run(
         report.rows = comparison(job.judged)
         report.metrics = {key: value for key, value in report.rows[0].items() if isinstance(value, float)}
         report.tables = {
-            "codes": job.facts.codes,
+            "codes": list(job.facts.codes),
             "differences": differences(job.judged),
             "rate": rate(job.judged),
             "blocks": by_block(job.judged[0]),

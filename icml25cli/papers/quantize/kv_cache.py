@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from functools import partial
 
 import torch
 from jaxtyping import Float, Int64
@@ -30,12 +29,16 @@ class KVCache(Cache):
     """
 
     def __init__(self, keys: LatticeVectors, values: LatticeVectors) -> None:
-        super().__init__(layer_class_to_replicate=partial(CodedLayer, keys, values))
+        class Layer(CodedLayer):
+            def __init__(self) -> None:
+                super().__init__(keys, values)
+
+        super().__init__(layer_class_to_replicate=Layer)
 
     @property
     def nbytes(self) -> int:
         """Bytes of the codes and scales held."""
-        return sum(layer.nbytes for layer in self.layers)
+        return sum(layer.nbytes for layer in self.layers if isinstance(layer, CodedLayer))
 
 
 @dataclass

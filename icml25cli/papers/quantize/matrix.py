@@ -211,9 +211,10 @@ def quantize_matrix(
         if not is_finite(hessian):
             raise InputError(f"the Hessian of {name} holds a value that is not finite")
 
-    seen = hessian is not None and bool(hessian.diagonal().any())
-    target, guide = (noise.best(weight), noise.total) if noise and seen else (weight, hessian)
-    turned = partial(_rotated, guide, rotation) if seen else None
+    target, guide = weight, None if hessian is None or not hessian.diagonal().any() else hessian
+    if noise and guide is not None:
+        target, guide = noise.best(weight), noise.total
+    turned = None if guide is None else partial(_rotated, guide, rotation)
     coded = method.quantize(rotation.forward(target), turned, damping)
     restored = rotation.inverse(coded.values)
     error = weight - restored

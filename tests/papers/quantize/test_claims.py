@@ -5,9 +5,10 @@ from importlib.resources import files
 import pytest
 
 from icml25cli.core.claims import check
-from icml25cli.papers.quantize.claims import CLAIMS, GPTQ, LATTICE_LDLQ, LATTICE_NEAREST, judge, layer
+from icml25cli.papers.quantize.claims import CLAIMS
 from icml25cli.papers.quantize.matrix import quantize_matrix
 from icml25cli.papers.quantize.rotation import Rotation
+from icml25cli.papers.quantize.weight_claims import GPTQ, LATTICE_LDLQ, LATTICE_NEAREST, judge, layer
 
 QUICK = [claim for claim in CLAIMS if "quick" in claim.sizes]
 

@@ -1,5 +1,8 @@
 """The coded cache in transformers' own generation: the same tokens however the text is cut, batched or padded."""
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
@@ -25,9 +28,13 @@ def exact() -> KVCache:
     return KVCache(fine, fine)
 
 
+def load(directory: Path, family: str = "llama") -> Any:
+    return AutoModelForCausalLM.from_pretrained(make_model(directory, family)).eval()
+
+
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    return AutoModelForCausalLM.from_pretrained(make_model(tmp_path_factory.mktemp("llama"))).eval()
+    return load(tmp_path_factory.mktemp("llama"))
 
 
 def tokens(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -54,7 +61,7 @@ def test_codes_matter(model):
 @torch.no_grad()
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_generates_what_its_whole_text_predicts(tmp_path, family):
-    model = AutoModelForCausalLM.from_pretrained(make_model(tmp_path / "m", family)).eval()
+    model = load(tmp_path / "m", family)
     ids = tokens(2, 9)
     mask = torch.ones_like(ids)
     got = model.generate(ids, attention_mask=mask, max_new_tokens=8, do_sample=False, cache=coded())
@@ -66,7 +73,7 @@ def test_every_family_generates_what_its_whole_text_predicts(tmp_path, family):
 @torch.no_grad()
 @pytest.mark.parametrize("family", FAMILIES)
 def test_fine_codes_leave_the_logits_as_they_were(tmp_path, family):
-    model = AutoModelForCausalLM.from_pretrained(make_model(tmp_path / "m", family)).eval()
+    model = load(tmp_path / "m", family)
     ids, cache = tokens(2, 14), exact()
     parts = [model(ids[:, :9], cache=cache).logits, model(ids[:, 9:], cache=cache).logits]
     plain = model(ids).logits
@@ -89,9 +96,7 @@ def test_left_padding_changes_nothing(model):
 def test_beams_choose_rows_of_codes(model):
     ids = tokens(1, 9)
     wanted = model.generate(ids, max_new_tokens=8, num_beams=3, do_sample=False)
-    assert torch.equal(
-        model.generate(ids, max_new_tokens=8, num_beams=3, do_sample=False, cache=exact()), wanted
-    )
+    assert torch.equal(model.generate(ids, max_new_tokens=8, num_beams=3, do_sample=False, cache=exact()), wanted)
 
 
 @torch.no_grad()
