@@ -342,9 +342,11 @@ def load_tokenizer(source: ModelSource) -> PreTrainedTokenizerBase:
 
     with quiet_transformers():
         try:
-            return AutoTokenizer.from_pretrained(
+            tokenizer: Any = AutoTokenizer.from_pretrained(
                 str(source.path), local_files_only=True, trust_remote_code=source.trust_remote_code
             )
+            tokenizer(["a word"], verbose=False)  # some fields are looked at only then
+            return tokenizer
         except Exception as error:  # its parsers raise plain Exception
             raise InputError(f"the tokenizer in {source.path} cannot be read: {first_line(error)}") from error
 

@@ -305,6 +305,14 @@ def test_a_bare_config_means_the_defaults_of_its_type_and_those_do_not_fit(model
 
 
 @pytest.mark.parametrize("load", [load_model, StreamedModel])
+def test_tables_that_no_tensor_bounds_are_refused(tmp_path: Path, load: Callable):
+    directory = make_model(tmp_path / "neox", "gpt_neox")
+    config_field(head_dim=10**9)(directory)
+    with pytest.raises(InputError, match="asks for tables too large"):
+        load(resolve(directory))
+
+
+@pytest.mark.parametrize("load", [load_model, StreamedModel])
 def test_layers_without_end_are_refused_while_they_are_made(model: Path, load: Callable, monkeypatch):
     monkeypatch.setattr(models, "_check_counts", lambda *_: None)
     config_field(num_hidden_layers=100_000)(model)
@@ -351,6 +359,11 @@ def _saved(model: Path, weights: dict[str, torch.Tensor]) -> Path:
 
 
 def test_a_model_without_tokenizer_or_with_a_broken_one_is_refused(model: Path):
+    settings = (model / "tokenizer_config.json").read_text()
+    edited(model, "tokenizer_config.json", lambda settings: settings.update(model_max_length="long"))
+    with pytest.raises(InputError, match=r"the tokenizer in .* cannot be read"):
+        load_tokenizer(resolve(model))
+    (model / "tokenizer_config.json").write_text(settings)
     (model / "tokenizer.json").write_text("{")
     with pytest.raises(InputError, match=r"the tokenizer in .* cannot be read"):
         load_tokenizer(resolve(model))
