@@ -312,6 +312,13 @@ def test_tables_that_no_tensor_bounds_are_refused(tmp_path: Path, load: Callable
         load(resolve(directory))
 
 
+def test_a_field_that_only_the_making_of_buffers_reads_is_refused_by_its_cause(tmp_path: Path):
+    directory = make_model(tmp_path / "gemma", "gemma3")
+    config_field(initializer_range=math.nan)(directory)
+    with pytest.raises(InputError, match="gemma cannot be run: .*std"):
+        StreamedModel(resolve(directory))
+
+
 @pytest.mark.parametrize("load", [load_model, StreamedModel])
 def test_layers_without_end_are_refused_while_they_are_made(model: Path, load: Callable, monkeypatch):
     monkeypatch.setattr(models, "_check_counts", lambda *_: None)
