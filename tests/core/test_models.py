@@ -315,7 +315,7 @@ def test_tables_that_no_tensor_bounds_are_refused(tmp_path: Path, load: Callable
 def test_a_field_that_only_the_making_of_buffers_reads_is_refused_by_its_cause(tmp_path: Path):
     directory = make_model(tmp_path / "gemma", "gemma3")
     config_field(initializer_range=math.nan)(directory)
-    with pytest.raises(InputError, match="gemma cannot be run: .*std"):
+    with pytest.raises(InputError, match=r"gemma cannot be run: .*std"):
         StreamedModel(resolve(directory))
 
 
