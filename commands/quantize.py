@@ -2,13 +2,16 @@
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from icml25cli.core import options as opt
 from icml25cli.core.report import Report, show
 from icml25cli.core.verbs import paper_group
+
+if TYPE_CHECKING:
+    from icml25cli.papers.quantize.estimate import Estimate
 
 
 def _model_names() -> list[str]:
@@ -29,7 +32,14 @@ class MethodName(StrEnum):
     absmax = "absmax"
 
 
-BaselineName = StrEnum("BaselineName", {m.name: m.value for m in MethodName} | {"none": "none"})
+class BaselineName(StrEnum):  # spelt out: neither typer nor pyright takes one made from the other
+    nestquant = "nestquant"
+    nestquant_m = "nestquant-m"
+    rtn = "rtn"
+    gptq = "gptq"
+    nf4 = "nf4"
+    absmax = "absmax"
+    none = "none"
 
 
 class ScopeName(StrEnum):
@@ -139,6 +149,9 @@ def run(
         float | None,
         typer.Option("--max-perplexity-increase", min=0.0, help="Exit 1 if the main method's is larger, 0.05 for 5 %."),
     ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what time, memory and disk it would take; rehearses one block.")
+    ] = False,
     format: Annotated[Format, typer.Option("--format", help="What -o writes.")] = Format.both,
     output: opt.Output = None,
     force: opt.Force = False,
@@ -181,7 +194,7 @@ def run(
     chosen = pick_device(device)
     options = Options(
         method=method.value,
-        baselines=tuple(b.value for b in baseline or (MethodName.rtn, MethodName.gptq) if b != BaselineName.none),
+        baselines=tuple(b.value for b in baseline or (BaselineName.rtn, BaselineName.gptq) if b != BaselineName.none),
         scopes=tuple(s.value for s in scope or (ScopeName.w,)),
         q=q,
         k=k,
@@ -205,15 +218,24 @@ def run(
         seed=seed,
     )
     report.device = str(chosen)
+    if dry_run:
+        from icml25cli.core.streaming import StreamedModel
+        from icml25cli.papers.quantize.estimate import estimate
+        from icml25cli.papers.quantize.plan import make_plan
+
+        streamed = StreamedModel(source, chosen)
+        plan, facts = make_plan(streamed, options)
+        _show_estimate(report, estimate(streamed, plan), {"model": source.name, **facts.params}, as_json=as_json)
+        return
     with carry_out(source, options, device=chosen, output=output, resume=resume, fresh=fresh) as job:
         report.params = {"model": source.name, "method": method.value, **job.facts.params}
-        report.rows = comparison(job.judged)
+        report.rows = [*comparison(job.judged)]
         report.metrics = {key: value for key, value in report.rows[0].items() if isinstance(value, float)}
         report.tables = {
-            "codes": list(job.facts.codes),
-            "differences": differences(job.judged),
-            "rate": rate(job.judged),
-            "blocks": by_block(job.judged[0]),
+            "codes": [*job.facts.codes],
+            "differences": [*differences(job.judged)],
+            "rate": [*rate(job.judged)],
+            "blocks": [*by_block(job.judged[0])],
         }
         report.details = {"tensors": list(job.judged[0].tensors)}
         report.notes = list(job.notes)
@@ -240,6 +262,26 @@ def run(
             f"perplexity rose by {increase:.1%}, more than --max-perplexity-increase {max_perplexity_increase} allows",
             hint="allow more, or give more --q, --k or --calib-tokens",
         )
+
+
+def _show_estimate(report: Report, found: "Estimate", params: dict[str, Any], *, as_json: bool) -> None:
+    mib = 2**20
+    report.params = {**params, "dry_run": True}
+    report.rows = [{"stage": stage.stage, "seconds": stage.seconds} for stage in found.stages]
+    report.metrics = {
+        "seconds": found.seconds,
+        "memory_mib": found.memory_bytes / mib,
+        "run_mib": found.run_bytes / mib,
+        "bf16_mib": found.bf16_bytes / mib,
+        "packed_mib": found.packed_bytes / mib,
+    }
+    report.tables = {"total": [report.metrics]}
+    report.answer = {"status": "estimated, nothing was written"}
+    report.notes = [
+        "Seconds are of this machine as busy as it is now. Memory is beyond what the loaded libraries take. The run "
+        "directory holds finished blocks and hidden states while it works; the other figures are what -o writes."
+    ]
+    show(report, as_json=as_json)
 
 
 @app.command()

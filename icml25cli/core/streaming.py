@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,22 @@ class StreamedModel:
         path = f"{self._skeleton.blocks_name}.{i}."
         name, stored = next((name, stored) for name, stored in self._tensor_of.items() if name.startswith(path))
         return stored.removesuffix(name.removeprefix(path))
+
+    def matrix_shapes(self, i: int) -> dict[str, tuple[int, int]]:
+        """(out, in) of every matrix of block ``i``, by its name within the block; nothing is read."""
+        linears = self.linears(self._skeleton.blocks[i])
+        return {name: (linear.weight.shape[0], linear.weight.shape[1]) for name, linear in linears.items()}
+
+    @property
+    def embedding_shape(self) -> tuple[int, int]:
+        """Size of the vocabulary, and width of a hidden state."""
+        vocabulary, width = self._skeleton.embedding.weight.shape
+        return vocabulary, width
+
+    @property
+    def parameter_count(self) -> int:
+        """Of all tensors in the checkpoint."""
+        return sum(prod(entry.shape) for entry in self._index.values())
 
     def block_tensors(self, i: int) -> dict[str, Tensor]:
         """Block ``i``'s tensors as stored, memory-mapped, by their names in the checkpoint."""

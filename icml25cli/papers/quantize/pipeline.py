@@ -260,7 +260,7 @@ def _roundtrip(quantizer: VectorQuantizer, x: Tensor) -> tuple[Tensor, Tally]:
 
 
 @contextlib.contextmanager
-def _scoped(
+def scoped(
     model: StreamedModel, block: torch.nn.Module, scope: Scope, covered: Sequence[str]
 ) -> Iterator[tuple[_Roundtrip | None, _Quantized | None]]:
     """What a block's passes need at a scope: a cache to give it, and activations changed on their way."""
@@ -285,7 +285,7 @@ def _forward(
 
     Returns what became of keys and values, and of activations.
     """
-    with _scoped(model, block, scope, covered) as (cache, change):
+    with scoped(model, block, scope, covered) as (cache, change):
         for batch in _batches(states):
             states[batch] = model.run_block(block, index, states[batch], cache)
     if cache and not cache.tally.numbers:
@@ -421,7 +421,7 @@ def _observe(
         for candidate in measuring:
             # Hooks run in the order they were made: what the second one sees is already quantised.
             with (
-                _scoped(model, block, candidate.scope, covered) as (cache, _),
+                scoped(model, block, candidate.scope, covered) as (cache, _),
                 model.record_inputs(block, partial(compare, candidate)),
             ):
                 model.run_block(block, index, states[_calibration(candidate)][batch], cache)
