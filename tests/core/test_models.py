@@ -442,7 +442,7 @@ def test_the_builtin_model_absent_from_an_installation_is_missing(tmp_path: Path
 def test_devices():
     assert pick_device("cpu").type == "cpu"
     assert pick_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
-    for wrong in ("gpu", "cuda:99", "meta", ""):
+    for wrong in ("gpu", "cuda:99", "meta", "hpu", ""):
         with pytest.raises(UsageError, match=f"no device {wrong}"):
             pick_device(wrong)
 
