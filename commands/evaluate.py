@@ -113,11 +113,9 @@ def evaluate(
 
 
 def _load(source: Any, device: Any) -> Any:
-    """A model in memory, whichever way its weights are written."""
+    """A model in memory; of packed codes, they are what is in memory."""
     from icml25cli.core.models import load_model
 
     if (source.config.get("quantization_config") or {}).get("quant_method") == "nestquant":
-        from icml25cli.papers.quantize.export import load_packed
-
-        return load_packed(source.path).to(device)
+        import icml25cli.hf  # noqa: F401  so that transformers knows the format
     return load_model(source, device=str(device))

@@ -20,7 +20,7 @@ from transformers.pytorch_utils import Conv1D
 from transformers.quantizers import HfQuantizer, register_quantization_config, register_quantizer
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
-from icml25cli.core.checkpoint import StoredTensor, read_header
+from icml25cli.core.checkpoint import StoredTensor, tensor_index
 from icml25cli.core.errors import InputError
 from icml25cli.papers.quantize.matrix import dequantize
 from icml25cli.papers.quantize.packed import QUANT_METHOD, PackedLinear, PackedMatrix, PackedSpec
@@ -34,7 +34,6 @@ class NestQuantConfig(QuantizationConfigMixin):
     """``quantization_config`` of a packed directory, field for field."""
 
     def __init__(self, **described: Any) -> None:
-        self.spec = PackedSpec.parse(described, "quantization_config")
         self.described = described
         self.quant_method = described["quant_method"]
 
@@ -54,9 +53,10 @@ class NestQuantQuantizer(HfQuantizer):
     ) -> None:
         if not checkpoint_files or not all(file.endswith(".safetensors") for file in checkpoint_files):
             raise InputError("packed codes are loaded from a directory of safetensors files")
-        stored = {name: tensor for file in checkpoint_files for name, tensor in read_header(Path(file)).items()}
         where = Path(checkpoint_files[0]).parent
-        matrices = self.quantization_config.spec.matrices
+        stored = tensor_index(where)
+        described = self.quantization_config.described
+        matrices = PackedSpec.parse(described, f"quantization_config of {where / 'config.json'}").matrices
         if lost := sorted({name.removesuffix(".codes") for name in stored if name.endswith(".codes")} - set(matrices)):
             raise InputError(f"{where}: quantization_config does not describe the codes of {lost[0]}")
         for name, matrix in matrices.items():
@@ -76,7 +76,8 @@ class NestQuantQuantizer(HfQuantizer):
                 try:
                     module.settle()
                 except InputError as error:
-                    raise InputError(f"{name}: {error.message}", hint=error.hint) from error
+                    where = model.config.name_or_path
+                    raise InputError(f"{where}: {name}: {error.message}", hint=error.hint) from error
         described = self.quantization_config.described
         method = {key: value for key, value in described["method"].items() if key != "entropy"}
         # The entropy form is for files alone; what is saved from here on is in the plain form.
@@ -130,8 +131,9 @@ def _check_header(found: StoredTensor | None, needed: torch.Tensor, what: str) -
     if found is None:
         raise InputError(f"{what} is missing", hint="the files are damaged, or quantization_config was edited")
     if (_DTYPES.get(found.dtype), found.shape) != (needed.dtype, tuple(needed.shape)):
+        dtype = next(name for name, dtype in _DTYPES.items() if dtype == needed.dtype)
         raise InputError(
-            f"{what} is {found.dtype} of shape {list(found.shape)}, not {needed.dtype} of shape {list(needed.shape)}",
+            f"{what} is {found.dtype} of shape {list(found.shape)}, not {dtype} of shape {list(needed.shape)}",
             hint="the files are damaged, or quantization_config was edited",
         )
 

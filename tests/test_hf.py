@@ -2,7 +2,6 @@
 
 import copy
 import json
-import re
 import shutil
 import subprocess
 import sys
@@ -15,7 +14,6 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, LlamaF
 
 import icml25cli.hf
 from icml25cli.core.errors import InputError, UsageError
-from icml25cli.core.models import resolve
 from icml25cli.papers.quantize.export import load_packed
 from icml25cli.papers.quantize.packed import PackedLinear
 from tests.make_models import make_large_llama, make_model
@@ -216,6 +214,8 @@ def test_damaged_tensors_are_refused_by_name(made, tmp_path, change, message):
     rewrite(directory, change)
     with pytest.raises(InputError, match=message):
         load(directory)
+    with pytest.raises(InputError, match="up_proj"):
+        load_packed(directory)
 
 
 def edit(described, *path, value):
@@ -249,6 +249,8 @@ def test_an_edited_description_is_refused(made, tmp_path, path, value, message):
     (directory / "config.json").write_text(json.dumps(config))
     with pytest.raises(InputError, match=message):
         load(directory)
+    with pytest.raises(InputError, match="model\\.|another format|epsilon"):
+        load_packed(directory)
 
 
 def test_weights_that_are_no_files_are_refused(made):

@@ -290,6 +290,8 @@ def load_model(source: ModelSource, dtype: torch.dtype | str = "float32", device
                 trust_remote_code=trust,
                 output_loading_info=True,
             )
+        except InputError:  # of a format that icml25cli.hf registers; it names the tensor
+            raise
         except ImportError as error:  # weights quantised by a library that is not installed
             raise MissingError(f"{source.path} cannot be loaded: {first_line(error)}", hint="install it") from error
         except Exception as error:  # each architecture and each quantiser has its own for a configuration it cannot use

@@ -9,7 +9,7 @@ how codes were found.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,27 +20,17 @@ from icml25cli.core.architecture import build, match_names
 from icml25cli.core.checkpoint import StoredTensor, read_tensors, tensor_index
 from icml25cli.core.errors import InputError, UsageError
 from icml25cli.core.files import output_errors
-from icml25cli.core.forms import check_form
 from icml25cli.core.models import checked, quiet_transformers, resolve, runnable
 from icml25cli.core.streaming import write_checkpoint
 from icml25cli.papers.quantize import pipeline
 from icml25cli.papers.quantize.arrays import FORMAT
 from icml25cli.papers.quantize.job import Job
-from icml25cli.papers.quantize.lattice import TIE_OFFSET_1024
 from icml25cli.papers.quantize.matrix import dequantize
+from icml25cli.papers.quantize.packed import EPSILON, QUANT_METHOD, PackedMatrix, PackedSpec
 from icml25cli.papers.quantize.rotation import Rotation
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
-
-QUANT_METHOD = "nestquant"
-_FORM = {
-    "format": str,
-    "epsilon": list,
-    "method": dict,  # LatticeCode.from_spec reads it
-    "rotation": {"kind": str, "seed": int},
-    "tensors": {str: {"width": int, "transposed": bool}},
-}
 
 
 def write_model(job: Job, directory: Path, kinds: tuple[str, ...]) -> list[str]:
@@ -86,16 +76,13 @@ def load_packed(directory: Path | str) -> PreTrainedModel:
         raise InputError(
             f"{directory} is no directory of packed codes", hint="icml25 quantize MODEL -o DIR writes DIR/packed"
         )
-    check_form(described, _FORM, f"quantization_config of {directory / 'config.json'}")
-    if (described["format"], described["epsilon"]) != (FORMAT, _epsilon()):
-        raise InputError(f"{directory} holds codes of another format", hint="a newer version may read them")
-    tensors, rotation = described["tensors"], described["rotation"]
+    matrices = PackedSpec.parse(described, f"quantization_config of {directory / 'config.json'}").matrices
     index = tensor_index(directory)
     config: Any = AutoConfig.from_pretrained(str(directory), local_files_only=True)
     del config.quantization_config
     empty = build(config, index, directory)
-    match_names(empty, _decoded_index(index, tensors, directory), directory)
-    stored: dict[str, dict[str, Tensor]] = {name: {} for name in tensors}
+    match_names(empty, _decoded_index(index, matrices, directory), directory)
+    stored: dict[str, dict[str, Tensor]] = {name: {} for name in matrices}
     state: dict[str, Tensor] = {}
     for name, tensor in read_tensors(index, list(index)):
         owner, _, part = name.rpartition(".")
@@ -105,11 +92,10 @@ def load_packed(directory: Path | str) -> PreTrainedModel:
             state[name] = tensor.float() if tensor.is_floating_point() else tensor
     for name, parts in stored.items():
         try:
-            spec = Rotation(rotation["kind"], tensors[name]["width"], rotation["seed"]).spec()
-            weight = dequantize(parts, {"method": described["method"], "rotation": spec})
+            weight = dequantize(parts, {"method": described["method"], "rotation": matrices[name].rotation.spec()})
         except InputError as error:
             raise InputError(f"{directory}: {name}: {error.message}", hint=error.hint) from error
-        state[f"{name}.weight"] = weight.T if tensors[name]["transposed"] else weight
+        state[f"{name}.weight"] = weight.T if matrices[name].transposed else weight
     with quiet_transformers(), runnable(directory):
         loaded: Any = type(empty).from_pretrained(
             None, config=config, state_dict=state, dtype=torch.float32, output_loading_info=True
@@ -119,20 +105,20 @@ def load_packed(directory: Path | str) -> PreTrainedModel:
 
 
 def _decoded_index(
-    index: dict[str, StoredTensor], tensors: dict[str, dict[str, Any]], directory: Path
+    index: dict[str, StoredTensor], matrices: Mapping[str, PackedMatrix], directory: Path
 ) -> dict[str, StoredTensor]:
     """The headers that the files would have, were their codes decoded."""
     decoded = {
         name: tensor
         for name, tensor in index.items()
-        if name.rpartition(".")[0] not in tensors or name.endswith(".bias")
+        if name.rpartition(".")[0] not in matrices or name.endswith(".bias")
     }
-    for name, described in tensors.items():
+    for name, matrix in matrices.items():
         scales = index.get(f"{name}.scales")
         if scales is None or len(scales.shape) != 1:
             raise InputError(f"{directory} lacks the row scales {name}.scales", hint="the files are damaged")
-        shape = (scales.shape[0], described["width"])
-        decoded[f"{name}.weight"] = StoredTensor(scales.file, "F32", shape[::-1] if described["transposed"] else shape)
+        shape = (scales.shape[0], matrix.rotation.n)
+        decoded[f"{name}.weight"] = StoredTensor(scales.file, "F32", shape[::-1] if matrix.transposed else shape)
     return decoded
 
 
@@ -181,13 +167,9 @@ def _describe(job: Job, config_file: Path) -> None:
     config["quantization_config"] = {
         "quant_method": QUANT_METHOD,
         "format": FORMAT,
-        "epsilon": _epsilon(),
+        "epsilon": EPSILON,
         "method": main.method.spec(),
         "rotation": {"kind": main.rotation, "seed": job.plan.seed},
         "tensors": tensors,
     }
     config_file.write_text(json.dumps(config, indent=2) + "\n")
-
-
-def _epsilon() -> list[list[int]]:
-    return [[numerator, 1024] for numerator in TIE_OFFSET_1024]

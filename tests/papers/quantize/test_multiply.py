@@ -34,7 +34,7 @@ def random_codes(rows, blocks, q, k, simplified=False, seed=0):
 def relative_error(found, x, values):
     """Of x @ values^T, in double precision, relative to what the products would be if no signs cancelled."""
     x, values = x.double(), values.double()
-    return float((found - x @ values.T).norm() / (x.abs() @ values.abs().T).norm())
+    return float((found - x @ values.T).norm() / (x.abs() @ values.abs().T).norm().clamp(min=1e-30))
 
 
 def test_a_code_of_the_paper_times_the_vectors_of_the_basis_is_its_point():

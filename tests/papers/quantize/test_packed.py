@@ -1,4 +1,4 @@
-"""Packed matrices: equal to the decoded matrix, in every dtype and form, as small as their codes, and inference alone."""
+"""Packed matrices: equal to the decoded ones, in every dtype and form, as small as their codes, and not trainable."""
 
 import copy
 
