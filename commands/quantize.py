@@ -1,11 +1,12 @@
-"""`icml25 quantize`: NestQuant on a language model's weights, or on an array of vectors."""
+"""`icml25 quantize`: NestQuant on a language model; its verbs on arrays and on codes alone are modules of their own."""
 
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from icml25cli.commands import quantize_arrays, quantize_bench
+from icml25cli.commands.quantize_arrays import Betas, K, Q, RotationName
 from icml25cli.core import options as opt
 from icml25cli.core.report import Report, show
 from icml25cli.core.verbs import paper_group
@@ -61,27 +62,10 @@ class BetaRule(StrEnum):
     first = "first"
 
 
-class RotationName(StrEnum):
-    random_hadamard = "random-hadamard"
-    hadamard = "hadamard"
-    orthogonal = "orthogonal"
-    none = "none"
-
-
 class Format(StrEnum):
     both = "both"
     bf16 = "bf16"
     packed = "packed"
-
-
-Q = Annotated[int, typer.Option("--q", min=2, max=16, help="Levels per dimension of the lattice code: log2 q bits.")]
-K = Annotated[int, typer.Option("--k", min=1, max=8, help="Scales a block may choose from.")]
-Betas = Annotated[
-    str,
-    typer.Option(
-        "--betas", metavar="auto|ref|LIST|@FILE", help="Scales times q: fitted, the paper's, a list, or of `betas -o`."
-    ),
-]
 
 
 @app.command()
@@ -284,88 +268,5 @@ def _show_estimate(report: Report, found: "Estimate", params: dict[str, Any], *,
     show(report, as_json=as_json)
 
 
-@app.command()
-def encode(
-    array: Annotated[Path, typer.Argument(metavar="IN.npy", help="Rows of float16, float32 or float64: .npy or .npz.")],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="OUT.nq", help="File of codes to write.")],
-    q: Q = 14,
-    k: K = 4,
-    betas: Betas = "auto",
-    rotation: Annotated[RotationName, typer.Option("--rotation", help="Of each row.")] = RotationName.random_hadamard,
-    force: opt.Force = False,
-    seed: opt.Seed = 0,
-    as_json: opt.Json = False,
-) -> None:
-    """Compress the rows of an array to codes of about log2 q bits a number, and say what that costs."""
-    from icml25cli.core.files import check_file
-    from icml25cli.core.tables import read_array
-    from icml25cli.papers.quantize.arrays import encode_array, sample_blocks
-    from icml25cli.papers.quantize.rotation import Rotation
-    from icml25cli.papers.quantize.scales import code_for
-
-    report = Report("quantize", params={"verb": "encode", "q": q, "rotation": rotation.value}, seed=seed)
-    check_file(output, force=force)
-    x = read_array(array)
-    turn = Rotation(rotation.value, x.shape[-1], seed)
-    code = code_for(betas, q, k, lambda: sample_blocks(x, turn, seed=seed))
-    encoded = encode_array(x, code, turn)
-    encoded.save(output, force=force)
-    values = x.size
-    bits = encoded.bits
-    report.params["scales_times_q"] = [round(beta * q, 4) for beta in encoded.code.betas]
-    report.rows = [
-        {
-            "method": "nestquant",
-            "shape": list(x.shape),
-            "bits_per_value": bits.total / values,
-            "relative_error": encoded.relative_error,
-            "overloads": encoded.overloads,
-            "input_bytes": x.nbytes,
-            "output_bytes": output.stat().st_size,
-        }
-    ]
-    report.tables["rate"] = [
-        {
-            name: part / values
-            for name, part in (
-                ("code", bits.code),
-                ("beta", bits.beta),
-                ("scale", bits.scale),
-                ("padding", bits.padding),
-            )
-        }
-    ]
-    report.metrics = {"bits_per_value": bits.total / values, "relative_error": encoded.relative_error}
-    report.artefacts = [str(output)]
-    show(report, as_json=as_json)
-
-
-@app.command()
-def decode(
-    codes: Annotated[Path, typer.Argument(metavar="IN.nq", help="A file that encode wrote.")],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="OUT.npy", help="Array to write.")],
-    force: opt.Force = False,
-    as_json: opt.Json = False,
-) -> None:
-    """Bring an array back from its codes, in its shape and dtype."""
-    from icml25cli.core.files import check_file
-    from icml25cli.core.tables import write_array
-    from icml25cli.papers.quantize.arrays import EncodedArray
-
-    report = Report("quantize", params={"verb": "decode"})
-    check_file(output, force=force)
-    encoded = EncodedArray.load(codes)
-    x = encoded.decode()
-    write_array(output, x, force=force)
-    report.params["q"] = encoded.code.q
-    report.rows = [
-        {
-            "method": "nestquant",
-            "shape": list(x.shape),
-            "dtype": encoded.dtype,
-            "relative_error": encoded.relative_error,
-        }
-    ]
-    report.metrics = {"relative_error": encoded.relative_error}
-    report.artefacts = [str(output)]
-    show(report, as_json=as_json)
+for verb in (*quantize_arrays.VERBS, *quantize_bench.VERBS):
+    app.command()(verb)

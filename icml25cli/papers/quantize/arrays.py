@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import cast
 
 import numpy as np
+import torch
 from jaxtyping import Float, Float32
 from numpy import ndarray
 from safetensors import SafetensorError, safe_open
@@ -22,6 +23,7 @@ from icml25cli.core.errors import InputError
 from icml25cli.core.files import atomic_path
 from icml25cli.core.forms import check_form
 from icml25cli.papers.quantize.lattice import TIE_OFFSET_1024
+from icml25cli.papers.quantize.multiply import check_codes
 from icml25cli.papers.quantize.packing import Bits, pack, stored_bits, unpack
 from icml25cli.papers.quantize.rotation import Rotation
 from icml25cli.papers.quantize.voronoi import LatticeCode
@@ -115,10 +117,11 @@ class EncodedArray:
             blocks = -(-shape[-1] // 8)
             if any(array.shape[:1] != scales.shape for array in tensors.values()):
                 raise InputError(f"the codes are not those of {len(scales)} rows")
-            for rows in _chunks(len(scales), shape[-1]):
-                digits, _ = unpack({name: array[rows] for name, array in tensors.items()}, code.q, len(code.betas))
-                if digits.shape[1] != blocks:
-                    raise InputError(f"rows have {digits.shape[1]} blocks, {shape[-1]} columns need {blocks}")
+            digits, _ = unpack({name: array[:0] for name, array in tensors.items()}, code.q, len(code.betas))
+            if digits.shape[1] != blocks:
+                raise InputError(f"rows have {digits.shape[1]} blocks, {shape[-1]} columns need {blocks}")
+            high = tensors.get("codes_high", np.zeros((len(scales), 0), np.uint8))
+            check_codes(torch.from_numpy(tensors["codes"]), torch.from_numpy(high), code)
         except InputError as fault:
             raise InputError(f"{path}: {fault.message}", hint=fault.hint) from fault
         return cls(code, rotation, shape, dtype, scales, tensors, error, overloads)

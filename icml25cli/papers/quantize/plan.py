@@ -5,11 +5,9 @@ Knows options as words and numbers. Does not know the command line, or how a pla
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +16,7 @@ from jaxtyping import Float, Float32
 from numpy import ndarray
 from torch import Tensor
 
-from icml25cli.core.errors import CheckFailed, InputError, UsageError
+from icml25cli.core.errors import CheckFailed, UsageError
 from icml25cli.core.models import ModelSource, load_tokenizer
 from icml25cli.core.progress import warn
 from icml25cli.core.streaming import StreamedModel
@@ -29,11 +27,12 @@ from icml25cli.papers.quantize.packing import block_bits
 from icml25cli.papers.quantize.pipeline import WEIGHTS, Candidate, NoiseModel, Plan, Scope
 from icml25cli.papers.quantize.rotation import Rotation
 from icml25cli.papers.quantize.samples import ModelSamples, sample_vectors
-from icml25cli.papers.quantize.scales import choose_rate, code_for
+from icml25cli.papers.quantize.scales import ChosenScales, choose_rate, choose_scales, code_for, scales_asked
 from icml25cli.papers.quantize.vectors import AbsmaxVectors, LatticeVectors, normalised
 from icml25cli.papers.quantize.voronoi import LatticeCode
 
 LATTICE = ("nestquant", "nestquant-m")
+KINDS = ("weights", "keys", "values", "activations")
 SCOPES = ("w", "w+kv", "w+kv+a")
 SAMPLED_BLOCKS = 4  # decoder blocks whose weights choose the scales
 SAMPLE = 65_536  # blocks of eight numbers that choose scales
@@ -126,6 +125,38 @@ def make_plan(model: StreamedModel, options: Options) -> tuple[Plan, Facts]:
     return replace(plan, candidates=tuple(candidates)), Facts(params, codes)
 
 
+def fit_scales(model: StreamedModel, options: Options, kinds: Sequence[str]) -> dict[str, tuple[ChosenScales, int]]:
+    """For each kind of data of a model the scales of least error, and the number of blocks that chose them.
+
+    They are those that a run with ``--betas auto`` and the same options fits to itself.
+
+    Args:
+        options: method, q, k, rotation (the first), calibration, seed, and what is covered.
+        kinds: of ``KINDS``; text is read only for other kinds than weights.
+
+    Raises:
+        InputError: as ``make_plan``, or a kind has no use for so many scales.
+        UsageError: as ``make_plan``.
+    """
+    calibration = np.empty((0, 1), np.int64)
+    if any(kind != "weights" for kind in kinds):
+        calibration, _ = _calibration(model.source, options, load_tokenizer(model.source))
+    plan = Plan(
+        candidates=(),
+        calibration=torch.from_numpy(calibration),
+        evaluation=torch.empty(0, 1, dtype=torch.int64),
+        seed=options.seed,
+        include=options.include,
+        exclude=options.exclude,
+    )
+    chooser, rotation, simplified = _Chooser(model, plan, options), options.rotations[0], options.method == LATTICE[1]
+    fitted = {}
+    for kind in kinds:
+        blocks = chooser.sample(kind, rotation)
+        fitted[kind] = choose_scales(blocks, options.q, options.k, simplified=simplified), len(blocks)
+    return fitted
+
+
 class _Chooser:
     """Codes fitted to a model, each once; made when a candidate asks for them."""
 
@@ -149,9 +180,7 @@ class _Chooser:
 
     def codes(self, candidate: Candidate) -> list[tuple[str, LatticeCode]]:
         """The codes of a lattice candidate by what they are for."""
-        kinds = {"w": ("weights",), "w+kv": ("weights", "keys", "values")}.get(
-            candidate.scope.name, ("weights", "keys", "values", "activations")
-        )
+        kinds = {"w": ("weights",), "w+kv": ("weights", "keys", "values")}.get(candidate.scope.name, KINDS)
         return [(kind, self._code(kind, candidate.rotation, candidate.method.name)) for kind in kinds]
 
     def scalar_bits(self, rotation: str) -> int:
@@ -198,16 +227,20 @@ class _Chooser:
             options, simplified = self._options, key[2]
 
             def sample() -> Float32[ndarray, "n 8"]:
-                return self._weight_sample(rotation) if kind == "weights" else self._vector_sample(kind, rotation)
+                return self.sample(kind, rotation)
 
             if options.rate is not None:
                 code = choose_rate(sample(), options.rate, simplified=simplified).code
             else:
                 code = code_for(
-                    _asked(options.betas, kind), options.q, options.k, sample, kind=kind, simplified=simplified
+                    scales_asked(options.betas, kind), options.q, options.k, sample, kind=kind, simplified=simplified
                 )
             self._codes[key] = replace(code, rule=options.beta_rule)
         return self._codes[key]
+
+    def sample(self, kind: str, rotation: str) -> Float32[ndarray, "n 8"]:
+        """Blocks of a kind, normalised and rotated."""
+        return self._weight_sample(rotation) if kind == "weights" else self._vector_sample(kind, rotation)
 
     def _weight_sample(self, rotation: str) -> Float32[ndarray, "n 8"]:
         blocks = self._blocks
@@ -245,45 +278,17 @@ class _Chooser:
         ]
 
 
-def _asked(betas: str, kind: str) -> str:
-    """What of ``--betas`` is meant for a kind: ``auto`` and ``ref`` for all, a list for weights, a file says itself."""
-    if betas in ("auto", "ref"):
-        return betas
-    if not betas.startswith("@"):
-        return betas if kind == "weights" else "auto"
-    file = Path(betas[1:])
-    try:
-        lists = json.loads(file.read_text(encoding="utf-8"))
-        return ",".join(str(float(beta)) for beta in lists[kind]) if kind in lists else "auto"
-    except OSError as error:
-        raise InputError(f"{file} cannot be read: {error.strerror or error}") from error
-    except (ValueError, TypeError, RecursionError) as error:
-        raise InputError(
-            f"{file} is no file of scales", hint="icml25 quantize betas MODEL --json writes one"
-        ) from error
-
-
 def _windows(source: ModelSource, options: Options) -> tuple[ndarray, ndarray, dict[str, Any]]:
     tokenizer = load_tokenizer(source)
-    longest = source.config.get("max_position_embeddings")
-    length = min(options.window, longest) if isinstance(longest, int) and longest > 1 else options.window
-    texts = {
-        "calibration": find_text(options.calibration, "calibration"),
-        "evaluation": find_text(options.evaluation, "test"),
-    }
+    calibration, origin = _calibration(source, options, tokenizer)
+    text = find_text(options.evaluation, "test")
+    length = calibration.shape[1]
     # Calibration is a sample, drawn by the seed; evaluation is the beginning of the text, the same for every seed.
-    calibration = windows(
-        token_stream(texts["calibration"], tokenizer),
-        length,
-        count=max(1, options.calibration_tokens // length),
-        seed=options.seed,
-        name=texts["calibration"].name,
-    )
     evaluation = windows(
-        token_stream(texts["evaluation"], tokenizer),
+        token_stream(text, tokenizer),
         length,
         count=max(2, options.evaluation_tokens // length),
-        name=texts["evaluation"].name,
+        name=text.name,
     )
     shared = shares_text(evaluation, calibration)
     if shared.mean() > MOST_SHARED:
@@ -298,11 +303,26 @@ def _windows(source: ModelSource, options: Options) -> tuple[ndarray, ndarray, d
         calibration,
         evaluation,
         {
-            "calibration": f"{texts['calibration'].origin}, {calibration.size} tokens",
-            "evaluation": f"{texts['evaluation'].origin}, {evaluation.size} tokens",
+            "calibration": f"{origin}, {calibration.size} tokens",
+            "evaluation": f"{text.origin}, {evaluation.size} tokens",
             "window": length,
         },
     )
+
+
+def _calibration(source: ModelSource, options: Options, tokenizer: Any) -> tuple[ndarray, str]:
+    """Windows of calibration text as long as the model takes them, and where the text is from."""
+    longest = source.config.get("max_position_embeddings")
+    length = min(options.window, longest) if isinstance(longest, int) and longest > 1 else options.window
+    text = find_text(options.calibration, "calibration")
+    drawn = windows(
+        token_stream(text, tokenizer),
+        length,
+        count=max(1, options.calibration_tokens // length),
+        seed=options.seed,
+        name=text.name,
+    )
+    return drawn, text.origin
 
 
 def _covered_blocks(model: StreamedModel, plan: Plan) -> list[int]:

@@ -4,9 +4,11 @@ Lists are written as β·q, so that one list serves every q. Knows blocks of nor
 come from, nor how codes are stored.
 """
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import log2, sqrt
+from pathlib import Path
 
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int
@@ -59,6 +61,31 @@ def parse_scales(text: str, q: int) -> LatticeCode:
     except (ValueError, InputError) as error:
         raise UsageError(
             f"{text!r} is not a list of scales", hint=f"give 1 to {MAX_SCALES} increasing numbers, as 3.5,4.25,5.25,18"
+        ) from error
+
+
+def scales_asked(betas: str, kind: str) -> str:
+    """What of a user's word for all kinds is meant for one, as ``code_for`` takes it.
+
+    ``auto`` and ``ref`` are for all, a list is for weights, and ``@FILE`` names a JSON object of lists by kind; what
+    neither says is ``auto``.
+
+    Raises:
+        InputError: the file cannot be read, or is no such object.
+    """
+    if betas in ("auto", "ref"):
+        return betas
+    if not betas.startswith("@"):
+        return betas if kind == "weights" else "auto"
+    file = Path(betas[1:])
+    try:
+        lists = json.loads(file.read_text(encoding="utf-8"))
+        return ",".join(str(float(beta)) for beta in lists[kind]) if kind in lists else "auto"
+    except OSError as error:
+        raise InputError(f"{file} cannot be read: {error.strerror or error}", hint="check the path") from error
+    except (ValueError, TypeError, RecursionError) as error:
+        raise InputError(
+            f"{file} is no file of scales", hint="icml25 quantize betas MODEL -o FILE.json writes one"
         ) from error
 
 
