@@ -204,3 +204,46 @@ def test_a_rate_chooses_q_and_k(tmp_path):
     spec = plan.candidates[0].method.options
     assert spec["q"] == 13
     assert block_bits(13, len(spec["betas"])) == 32
+
+
+# --- interruption -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cut", ["block-0000", "block-0001", "block-0002", "scores.safetensors"])
+def test_a_run_cut_short_before_any_unit_ends_bit_for_bit_as_if_it_had_not_been(tmp_path, cut):
+    directory = make_model(tmp_path / "m")
+    method = nestquant(reference_code("weights", 14))
+    candidates = (Candidate(method, ROTATION, KVA, NoiseModel("full", 1 / 155)), Candidate(absmax(4), ROTATION, KVA))
+    model = StreamedModel(resolve(directory))
+    plan = Plan(candidates, calibration=tokens(4, 32), evaluation=tokens(3, 24, seed=1))
+
+    class CutShort(Exception):
+        pass
+
+    def units(work: Path) -> dict[str, bytes]:
+        kept = [p for p in work.rglob("*") if p.is_file() and p.suffix == ".safetensors"]
+        return {str(p.relative_to(work)): p.read_bytes() for p in kept}
+
+    with Run.open(tmp_path / "whole", {}) as run:
+        whole = quantize_model(model, plan, run)
+
+    def work_until_cut() -> None:
+        with Run.open(tmp_path / "cut", {}) as run:
+            write = run.write
+
+            def stop(name, how):
+                if name == cut:
+                    raise CutShort
+                write(name, how)
+
+            run.write = stop
+            quantize_model(model, plan, run)
+
+    with pytest.raises(CutShort):
+        work_until_cut()
+    with Run.open(tmp_path / "cut", {}, resume=True) as run:
+        resumed = quantize_model(model, plan, run)
+    assert units(tmp_path / "cut") == units(tmp_path / "whole")
+    for one, other in zip(whole, resumed, strict=True):
+        assert torch.equal(one.score.nll, other.score.nll)
+        assert torch.equal(one.score.kl, other.score.kl)
