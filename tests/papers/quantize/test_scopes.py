@@ -206,11 +206,11 @@ def test_a_rate_chooses_q_and_k(tmp_path):
     assert block_bits(13, len(spec["betas"])) == 32
 
 
-# --- interruption -------------------------------------------------------------------------------------------------------
+# --- interruption ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("cut", ["block-0000", "block-0001", "block-0002", "scores.safetensors"])
-def test_a_run_cut_short_before_any_unit_ends_bit_for_bit_as_if_it_had_not_been(tmp_path, cut):
+def test_a_run_cut_short_before_any_unit_ends_bit_for_bit_as_if_it_had_not_been(tmp_path, monkeypatch, cut):
     directory = make_model(tmp_path / "m")
     method = nestquant(reference_code("weights", 14))
     candidates = (Candidate(method, ROTATION, KVA, NoiseModel("full", 1 / 155)), Candidate(absmax(4), ROTATION, KVA))
@@ -236,7 +236,7 @@ def test_a_run_cut_short_before_any_unit_ends_bit_for_bit_as_if_it_had_not_been(
                     raise CutShort
                 write(name, how)
 
-            run.write = stop
+            monkeypatch.setattr(run, "write", stop)
             quantize_model(model, plan, run)
 
     with pytest.raises(CutShort):
