@@ -76,7 +76,8 @@ def evaluate(
     chosen = pick_device(device)
     report.device = str(chosen)
     questions = read_questions(choices) if choices else ()
-    wanted = find_text(text or "builtin", "test") if text or not choices else None
+    asked = "builtin" if text is None and not choices else text
+    wanted = find_text(asked, "test") if asked is not None else None
     sources = [
         resolve(model, allow_download=allow_download, trust_remote_code=trust_remote_code)
         for model in models or ["tiny"]

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from icml25cli.core.checkpoint import check_directory, check_finite, tensor_index
 from icml25cli.core.errors import InputError, MissingError, OutputError, ToolboxError, UsageError
+from icml25cli.core.files import expand
 
 if TYPE_CHECKING:
     import torch
@@ -73,7 +74,7 @@ def resolve(ref: str | Path, *, allow_download: bool = False, trust_remote_code:
     name = str(ref)
     if not name:
         raise InputError("the name of a model is empty", hint="a model is an alias, a directory or a .gguf file")
-    path = Path(name).expanduser()
+    path = expand(name)
     notes: tuple[str, ...] = ()
     if not os.path.lexists(path):
         path = _find(name, allow_download=allow_download, trust_remote_code=trust_remote_code)
@@ -255,7 +256,7 @@ def pick_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
         torch.empty(1, device=device).cpu()  # meta, or a device that torch knows and this machine lacks, fails here
-    except (RuntimeError, NotImplementedError, AssertionError) as error:
+    except (RuntimeError, NotImplementedError, AssertionError, ImportError) as error:
         raise UsageError(f"there is no device {name} here", hint="--device auto takes what there is") from error
     return device
 

@@ -206,7 +206,7 @@ def test_a_rate_chooses_q_and_k(tmp_path):
     assert block_bits(13, len(spec["betas"])) == 32
 
 
-# --- interruption ------------------------------------------------------------------------------------------------------
+# --- interruption ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("cut", ["block-0000", "block-0001", "block-0002", "scores.safetensors"])
