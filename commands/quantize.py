@@ -40,6 +40,11 @@ class BaselineName(StrEnum):  # spelt out: neither typer nor pyright takes one m
     gptq = "gptq"
     nf4 = "nf4"
     absmax = "absmax"
+    hqq = "hqq"
+    torchao = "torchao"
+    quanto = "quanto"
+    bitsandbytes = "bitsandbytes"
+    peers = "peers"
     none = "none"
 
 
@@ -74,7 +79,9 @@ def run(
     method: Annotated[MethodName, typer.Option("--method", help="The main method.")] = MethodName.nestquant,
     baseline: Annotated[
         list[BaselineName] | None,
-        typer.Option("--baseline", help="Methods beside it; none for none. [default: rtn, gptq]"),
+        typer.Option(
+            "--baseline", help="Methods beside it, peers for all installed libraries, none. [default: rtn, gptq]"
+        ),
     ] = None,
     scope: Annotated[
         list[ScopeName] | None,

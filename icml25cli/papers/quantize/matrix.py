@@ -68,7 +68,7 @@ class QuantizedMatrix:
         overloads: blocks outside the lattice code at every scale.
         beta_histogram: blocks by scale of the lattice code.
         damping: used in the feedback, relative to the mean of the diagonal of H; None without feedback.
-        fallback: why a method that feeds errors forward had to round to nearest instead.
+        fallback: why a method that feeds errors forward had to round to nearest, or a library to do otherwise.
     """
 
     weight: Float[Tensor, "m n"]

@@ -24,6 +24,7 @@ from icml25cli.core.text import find_text, shares_text, token_stream, windows
 from icml25cli.papers.quantize.arrays import sample_blocks
 from icml25cli.papers.quantize.matrix import Method, absmax, gptq, nestquant, nf4, rtn
 from icml25cli.papers.quantize.packing import block_bits
+from icml25cli.papers.quantize.peers import PEERS, peer, usable
 from icml25cli.papers.quantize.pipeline import WEIGHTS, Candidate, NoiseModel, Plan, Scope
 from icml25cli.papers.quantize.rotation import Rotation
 from icml25cli.papers.quantize.samples import ModelSamples, sample_vectors
@@ -96,7 +97,7 @@ def make_plan(model: StreamedModel, options: Options) -> tuple[Plan, Facts]:
         exclude=options.exclude,
     )
     chooser = _Chooser(model, plan, options)
-    names = dict.fromkeys((options.method, *options.baselines))  # each once, the main one first
+    names = dict.fromkeys((options.method, *usable(options.baselines)))  # each once, the main one first
     # What a rotation, or a scope, does to one method it should be seen to do to all.
     candidates = [
         chooser.candidate(name, rotation, scope)
@@ -198,6 +199,8 @@ class _Chooser:
         if name in LATTICE:
             code = self._code("weights", rotation, name)
             return replace(nestquant(code, ldlq=options.ldlq, entropy=options.entropy), name=name)
+        if name in PEERS:
+            return peer(name)
         if name == "nf4":
             return nf4()
         if name == "absmax":
