@@ -17,7 +17,8 @@ from transformers import PreTrainedModel
 from transformers.conversion_mapping import get_model_conversion_mapping
 from transformers.core_model_loading import WeightRenaming, rename_source_key
 from transformers.pytorch_utils import Conv1D
-from transformers.quantizers import HfQuantizer, register_quantization_config, register_quantizer
+from transformers.quantizers.auto import register_quantization_config, register_quantizer
+from transformers.quantizers.base import HfQuantizer
 from transformers.utils.quantization_config import QuantizationConfigMixin
 
 from icml25cli.core.checkpoint import StoredTensor, tensor_index
@@ -29,7 +30,6 @@ from icml25cli.papers.quantize.packed import QUANT_METHOD, PackedLinear, PackedM
 _DTYPES = {"U8": torch.uint8, "U32": torch.uint32, "F16": torch.float16, "F32": torch.float32}
 
 
-@register_quantization_config(QUANT_METHOD)
 class NestQuantConfig(QuantizationConfigMixin):
     """``quantization_config`` of a packed directory, field for field."""
 
@@ -39,6 +39,9 @@ class NestQuantConfig(QuantizationConfigMixin):
 
     def to_dict(self) -> dict[str, Any]:
         return self.described
+
+
+register_quantization_config(QUANT_METHOD)(NestQuantConfig)  # as a decorator it would hide the type
 
 
 @register_quantizer(QUANT_METHOD)
@@ -149,5 +152,5 @@ def _plain(packed: PackedLinear) -> nn.Module:
         else:
             module = nn.Linear(packed.in_features, rows, bias=packed.bias is not None)
     module.weight = nn.Parameter(weight.to(packed.codes.device))
-    module.bias = packed.bias
+    module.register_parameter("bias", packed.bias)
     return module

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 import torch
@@ -45,7 +46,7 @@ def made(tmp_path_factory):
     return make
 
 
-def load(directory: Path, dtype: torch.dtype = torch.float32):
+def load(directory: Path, dtype: torch.dtype = torch.float32) -> Any:
     return AutoModelForCausalLM.from_pretrained(directory, dtype=dtype, local_files_only=True)
 
 
@@ -70,7 +71,7 @@ def test_the_package_alone_loads_no_heavy_library():
 @torch.no_grad()
 def test_logits_and_generated_tokens_are_those_of_the_decoded_model(made, name):
     directory = made(name)
-    model, decoded = load(directory), load_packed(directory)
+    model, decoded = load(directory), cast(Any, load_packed(directory))
     held = [module for module in model.modules() if isinstance(module, PackedLinear)]
     described = json.loads((directory / "config.json").read_text())["quantization_config"]["tensors"]
     assert len(held) == len(described) > 0
@@ -249,7 +250,7 @@ def test_an_edited_description_is_refused(made, tmp_path, path, value, message):
     (directory / "config.json").write_text(json.dumps(config))
     with pytest.raises(InputError, match=message):
         load(directory)
-    with pytest.raises(InputError, match="model\\.|another format|epsilon"):
+    with pytest.raises(InputError, match=r"model\.|another format|epsilon"):
         load_packed(directory)
 
 

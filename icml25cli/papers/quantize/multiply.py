@@ -5,7 +5,7 @@ from the first token on. Knows packed codes and vectors. Does not know scales of
 """
 
 import os
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 
 import numpy as np
@@ -90,7 +90,8 @@ def _decode_by_kernel(codes: Tensor, high: Tensor, code: LatticeCode, out: Float
     edges = [rows * i // threads for i in range(threads + 1)]
     others = [_pool(threads).submit(_decode_rows, *arguments, edges[i], edges[i + 1]) for i in range(1, threads)]
     _decode_rows(*arguments, 0, edges[1])
-    wait(others)
+    for other in others:
+        other.result()
 
 
 @lru_cache(maxsize=1)

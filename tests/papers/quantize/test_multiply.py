@@ -61,7 +61,8 @@ CODES = [(q, k) for q in (3, 7, 13, 14, 16) for k in range(1, 9)] + [(2, 16), (3
     seed=st.integers(0, 2**32 - 1),
 )
 def test_products_are_those_of_the_decoded_matrix(of, rows, width, tokens, simplified, seed):
-    codes, high, code, values = random_codes(rows, -(-width // 8), *of, simplified, seed)
+    q, k = of
+    codes, high, code, values = random_codes(rows, -(-width // 8), q, k, simplified, seed)
     x = torch.randn(tokens, width, generator=torch.Generator().manual_seed(seed))
     assert relative_error(multiply(x, codes, high, code), x, values[:, :width]) < 1e-6
 
@@ -118,7 +119,7 @@ def test_the_first_number_too_large_is_found_wherever_it_stands(q, k):
             octets[row, block] = torch.tensor(list(number[:whole]), dtype=torch.uint8)
             bits = np.unpackbits(high.numpy(), axis=1, bitorder="little")
             place = slice(block * rest, (block + 1) * rest)
-            bits[row, place] = np.unpackbits(np.uint8([number[whole]]), bitorder="little")[:rest]
+            bits[row, place] = np.unpackbits(np.array([number[whole]], np.uint8), bitorder="little")[:rest]
             changed = octets.reshape(9, -1).view(codes.dtype).reshape(codes.shape)
             spoilt = torch.from_numpy(np.packbits(bits, axis=1, bitorder="little"))
             if right:

@@ -68,6 +68,7 @@ def test_it_computes_in_float32_whatever_the_model_is_in(dtype, tolerance):
     before = {name: tensor.clone() for name, tensor in made.stored().items()}
     made = copy.deepcopy(made).to(dtype)
     x = torch.randn(9, 72).to(dtype)
+    assert made.bias is not None
     assert made.bias.dtype == made(x).dtype == dtype
     assert difference(made(x), linear(x.float())) < tolerance
     after = made.state_dict()
