@@ -37,7 +37,9 @@ class KindName(StrEnum):
 def betas(
     source: Annotated[
         str,
-        typer.Argument(metavar="MODEL|FILE[:KEY]", help="A model as of run, or a matrix: .npy, .npz, .safetensors."),
+        typer.Argument(
+            metavar="MODEL|FILE", help="A model as of run, or a .npy, .npz or .safetensors file; FILE:KEY of several."
+        ),
     ] = "tiny",
     method: Annotated[LatticeName, typer.Option("--method", help="Whose decoder the scales are for.")] = (
         LatticeName.nestquant
@@ -99,14 +101,13 @@ def betas(
     report.rows = [
         {
             "for": kind,
-            "scales_times_q": ", ".join(f"{beta:.4g}" for beta in lists[kind]),
+            "scales_times_q": lists[kind],
             "distortion": chosen.distortion,
             "sample_blocks": blocks,
         }
         for kind, (chosen, blocks) in fitted.items()
     ]
     report.metrics = {f"distortion_{kind}": chosen.distortion for kind, (chosen, _) in fitted.items()}
-    report.answer = lists
     report.notes = [
         "The last scale is 1.3 times the largest that the sample needed: the data are larger than the sample."
     ]
@@ -121,7 +122,9 @@ def bench(
     what: Annotated[BenchName, typer.Argument(metavar="gaussian|matmul|tensor", help="What to code.")],
     matrix: Annotated[
         str | None,
-        typer.Argument(metavar="FILE[:KEY]", help="For tensor: a matrix of a .npy, .npz or .safetensors file."),
+        typer.Argument(
+            metavar="FILE", help="For tensor: a .npy, .npz or .safetensors file; FILE:KEY if it holds several."
+        ),
     ] = None,
     q: Annotated[str, typer.Option("--q", metavar="LIST", help="Levels per dimension, 2 to 32 each.")] = (
         "8,10,12,14,16"
@@ -150,7 +153,10 @@ def bench(
     from icml25cli.core.plots import check_figure, save_figure
 
     if (matrix is None) == (what == BenchName.tensor):
-        raise UsageError(f"bench {what.value} takes {'a FILE' if matrix is None else 'no FILE'}")
+        raise UsageError(
+            f"bench {what.value} takes {'a FILE' if matrix is None else 'no FILE'}",
+            hint="bench tensor FILE is for a matrix, gaussian and matmul make their own",
+        )
     qs, ks = _whole_numbers("--q", q, 2, 32), _whole_numbers("--k", k, 1, 8)
     if plot:
         check_figure(plot, force=force)
@@ -188,6 +194,8 @@ def bench(
         points = benchmark.rate_distortion(rows, codes, sample)
         _show_rates(report, points, gaussian=what == BenchName.gaussian)
         figure = figures.rate_distortion
+    if asked == "auto":
+        report.notes.append("Fitted codes keep room for data 1.3 times as large as the sample: costly with one scale.")
     report.tables["codes"] = [_code_facts(code) for code in codes]
     if plot:
         save_figure(figure(points), plot, force=force)
@@ -251,7 +259,7 @@ def _show_rates(report: Report, points: "Sequence[RatePoint]", *, gaussian: bool
     scales = "The code, lloyd-max and uniform know the variance" if gaussian else "A row's scale is counted"
     report.notes = [
         f"Distortion is the mean squared error of an entry{'' if gaussian else ' over its mean square'}, ± one "
-        "standard error over blocks of eight; all methods code the same numbers. The gap is to ½·log2(1/D), Shannon's "
+        "standard error over rows; all methods code the same numbers. The gap is to ½·log2(1/D), Shannon's "
         "bound for a Gaussian, at bits_entropy where it is given (its indices have variable length), else at bits_raw.",
         f"{scales}; rtn and absmax store their own scales, which are counted.",
         f"A uniform scalar quantiser with entropy-coded indices reaches the distortion of {name} at "

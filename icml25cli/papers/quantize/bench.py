@@ -38,11 +38,13 @@ class Rows:
         values: the numbers.
         weights: of the squared errors of a row. The distortion is their weighted sum: the mean squared error of an
             entry, or for a matrix the error over its energy.
+        shares: of a row in what the error is divided by.
         side_bits: an entry, for the scale that made a row of unit mean square; 0 where it is known to have it.
     """
 
     values: Float32[ndarray, "rows n"]
     weights: Float64[ndarray, "rows"]
+    shares: Float64[ndarray, "rows"]
     side_bits: float = 0.0
 
 
@@ -55,7 +57,7 @@ class RatePoint:
         levels: q of a lattice code, else values an entry may take; None if there is no limit.
         code: the lattice code, or None.
         distortion: as of ``Rows``.
-        distortion_se: standard error over blocks of eight entries.
+        distortion_se: standard error over rows, which share scales and with them errors.
         bits_raw: an entry, in words of fixed length, with side information; None where there are none such.
         bits_entropy: an entry, when what is not uniform (indices of scales, or of levels) costs its entropy instead;
             None where nothing is coded so.
@@ -131,14 +133,14 @@ class _Coded:
 
 def gaussian_blocks(seed: int) -> Float32[ndarray, "n 8"]:
     """N(0, 1) to fit scales to: none of the numbers that ``gaussian_rows`` or ``products`` draw."""
-    return np.random.default_rng([seed, 1]).standard_normal((FITTED, 8), np.float32)
+    return _normal(seed, 1, (FITTED, 8))
 
 
 def gaussian_rows(samples: int, n: int, seed: int) -> Rows:
     """About ``samples`` draws of N(0, 1) in rows of ``n``; at least one row."""
     count = max(1, round(samples / n))
-    values = np.random.default_rng([seed, 0]).standard_normal((count, n), np.float32)
-    return Rows(values, np.full(count, 1 / values.size))
+    values = _normal(seed, 0, (count, n))
+    return Rows(values, np.full(count, 1 / values.size), np.full(count, 1 / count))
 
 
 def matrix_rows(x: Float[ndarray, "rows n"], rotation: Rotation, *, samples: int, seed: int) -> Rows:
@@ -153,10 +155,11 @@ def matrix_rows(x: Float[ndarray, "rows n"], rotation: Rotation, *, samples: int
     scales = _storable(_row_rms(drawn))
     values = _normalized(drawn, scales, rotation)[:, : rows.shape[1]]
     square = scales.astype(np.float64) ** 2
-    energy = float(np.square(values).sum(axis=1, dtype=np.float64) @ square)
-    if not energy:
-        raise InputError("the matrix holds zeros alone, which every code stands for exactly")
-    return Rows(np.ascontiguousarray(values), square / energy, 8.0 * scales.itemsize / rows.shape[1])
+    energies = np.square(values).sum(axis=1, dtype=np.float64) * square
+    if not energies.any():
+        raise InputError("the matrix holds zeros alone", hint="name one with something to code")
+    square, energies = square / energies.sum(), energies / energies.sum()
+    return Rows(np.ascontiguousarray(values), square, energies, 8.0 * scales.itemsize / rows.shape[1])
 
 
 def choose_codes(
@@ -218,11 +221,15 @@ def products(codes: Sequence[LatticeCode], *, n: int, m: int, seed: int) -> list
     Lattice codes, then integers by row up to its largest magnitude. Error over the bound for an independent code of
     each factor (``bounds.matmul_bound``).
     """
-    a, b = (Rows(np.random.default_rng([seed, i]).standard_normal((m, n), np.float32), np.full(m, 1.0)) for i in (2, 3))
+    a, b = (Rows(_normal(seed, stream, (m, n)), np.full(m, 1.0), np.full(m, 1 / m)) for stream in (2, 3))
     exact = a.values @ b.values.T
     methods: list[Callable[[Rows], _Coded]] = [*(lambda rows, code=code: _lattice(rows, code) for code in codes)]
     methods += [lambda rows, bits=bits: _absmax(rows, bits) for bits in _span(codes)]
     return [_product_point(method(a), method(b), exact, n) for method in track(methods, "multiplying")]
+
+
+def _normal(seed: int, stream: int, shape: tuple[int, int]) -> Float32[ndarray, "rows n"]:
+    return np.random.default_rng([seed, stream]).standard_normal(shape, np.float32)
 
 
 def _product_point(a: _Coded, b: _Coded, exact: Float32[ndarray, "m m"], n: int) -> ProductPoint:
@@ -245,11 +252,11 @@ def _product_point(a: _Coded, b: _Coded, exact: Float32[ndarray, "m m"], n: int)
 
 
 def _measured(rows: Rows, coded: _Coded) -> RatePoint:
-    square = np.square(rows.values - coded.values)
-    blocks = np.add.reduceat(square, np.arange(0, square.shape[1], 8), axis=1).astype(np.float64)
-    errors = blocks * rows.weights[:, None]
-    distortion = float(errors.sum())
-    spread = float(errors.std(ddof=1) * np.sqrt(errors.size)) if errors.size > 1 else float("nan")
+    errors = np.square(rows.values - coded.values).sum(axis=1, dtype=np.float64) * rows.weights
+    distortion, count = float(errors.sum()), len(errors)
+    # Of a ratio of sums over rows, by its residuals (Cochran, Sampling Techniques, 1977, section 6.4).
+    residuals = errors - distortion * rows.shares
+    spread = float(np.sqrt(count / (count - 1) * np.square(residuals).sum())) if count > 1 else float("nan")
     bits = levels.entropy_coded_bits(rows.values, distortion, rows.weights) if distortion else float("inf")
     return RatePoint(
         method=coded.method,

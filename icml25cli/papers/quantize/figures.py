@@ -76,7 +76,15 @@ def _rates(
     for series, style in ((measured, "-"), (coded, ":")):
         for family in dict.fromkeys(name for name, _, _ in series):
             found = sorted((rate, 10 * log10(error)) for name, rate, error in series if name == family and error > 0)
-            axes.plot(*zip(*found, strict=True), style, marker="o", markersize=4, linewidth=1, label=family)
+            axes.plot(
+                [rate for rate, _ in found],
+                [error for _, error in found],
+                style,
+                marker="o",
+                markersize=4,
+                linewidth=1,
+                label=family,
+            )
     axes.set(xlabel="bits an entry")
     axes.grid(alpha=0.3)
     axes.legend(fontsize="small")
