@@ -2,6 +2,7 @@
 
     import icml25cli.hf
     model = AutoModelForCausalLM.from_pretrained("DIR/packed")
+    model.generate(**inputs, cache=icml25cli.hf.kv_cache(model))  # where keys and values were quantised, too
 
 Matrices stay in memory as codes. Knows transformers' hooks for quantised checkpoints. Does not know how codes are
 decoded.
@@ -23,6 +24,7 @@ from transformers.utils.quantization_config import QuantizationConfigMixin
 
 from icml25cli.core.checkpoint import StoredTensor, tensor_index
 from icml25cli.core.errors import InputError
+from icml25cli.papers.quantize.kv_cache import KVCache
 from icml25cli.papers.quantize.matrix import dequantize
 from icml25cli.papers.quantize.packed import QUANT_METHOD, PackedLinear, PackedMatrix, PackedSpec
 
@@ -59,7 +61,8 @@ class NestQuantQuantizer(HfQuantizer):
         where = Path(checkpoint_files[0]).parent
         stored = tensor_index(where)
         described = self.quantization_config.described
-        matrices = PackedSpec.parse(described, f"quantization_config of {where / 'config.json'}").matrices
+        spec = PackedSpec.parse(described, f"quantization_config of {where / 'config.json'}")
+        matrices = spec.matrices
         if lost := sorted({name.removesuffix(".codes") for name in stored if name.endswith(".codes")} - set(matrices)):
             raise InputError(f"{where}: quantization_config does not describe the codes of {lost[0]}")
         for name, matrix in matrices.items():
@@ -69,6 +72,7 @@ class NestQuantQuantizer(HfQuantizer):
             except AttributeError as error:
                 raise InputError(f"{where}: the model has no matrix {name}") from error
             packed = _without_storage(linear, matrix, stored, name, where)
+            packed.activations = spec.activations
             for part, tensor in packed.stored().items():
                 _check_header(stored.get(f"{name}.{part}"), tensor, f"{where}: {name}.{part}")
             model.set_submodule(path, packed)
@@ -103,6 +107,22 @@ class NestQuantQuantizer(HfQuantizer):
     @property
     def is_trainable(self) -> bool:
         return False
+
+
+def kv_cache(model: PreTrainedModel) -> KVCache:
+    """An empty cache that stores keys and values in the codes that were chosen for ``model``.
+
+    Raises:
+        InputError: ``model`` is not packed, or was quantised without its keys and values.
+    """
+    config = getattr(model.config, "quantization_config", None)
+    spec = PackedSpec.parse(config.described, "quantization_config") if isinstance(config, NestQuantConfig) else None
+    if spec is None or spec.keys is None or spec.values is None:
+        raise InputError(
+            "the model has no codes for keys and values",
+            hint="quantise it with --scope w+kv, or give papers.quantize.kv_cache.KVCache codes of your choice",
+        )
+    return KVCache(spec.keys, spec.values)
 
 
 def _path_in(model: Any, name: str) -> str:

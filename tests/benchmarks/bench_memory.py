@@ -30,7 +30,7 @@ def measure(model: Path, width: int, baselines: tuple[str, ...]) -> dict[str, fl
     from icml25cli.core.parallel import set_threads
     from icml25cli.papers.quantize import export  # noqa: F401 -- imports count as imports
     from icml25cli.papers.quantize.job import carry_out
-from icml25cli.papers.quantize.plan import Options
+    from icml25cli.papers.quantize.plan import Options
 
     set_threads(2)
     before, peak, done = anonymous_mib(), 0.0, threading.Event()

@@ -27,6 +27,8 @@ from icml25cli.papers.quantize.arrays import FORMAT
 from icml25cli.papers.quantize.job import Job
 from icml25cli.papers.quantize.matrix import dequantize
 from icml25cli.papers.quantize.packed import EPSILON, QUANT_METHOD, PackedMatrix, PackedSpec
+from icml25cli.papers.quantize.pipeline import Scope
+from icml25cli.papers.quantize.plan import LATTICE
 from icml25cli.papers.quantize.rotation import Rotation
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ def write_model(job: Job, directory: Path, kinds: tuple[str, ...]) -> list[str]:
         UsageError: the packed form of a method that has none is asked for.
         OutputError: the disk is full.
     """
-    packable = job.plan.candidates[0].method.name == QUANT_METHOD
+    packable = job.plan.candidates[0].method.name in LATTICE
     if kinds == ("packed",) and not packable:
         raise UsageError("only nestquant has a packed form here", hint="use --format bf16")
     written = [kind for kind in kinds if kind == "bf16" or packable]
@@ -156,6 +158,12 @@ def _coded(job: Job, index: int) -> dict[str, tuple[dict[str, Tensor], Any]]:
         return {name: (parts, linears[name.removeprefix(prefix)]) for name, parts in stored.items()}
 
 
+def _vectors(scope: Scope) -> dict[str, Any]:
+    """How keys, values and activations are coded, where they are."""
+    kinds = dict(zip(("keys", "values"), scope.keys_values or (), strict=False)) | {"activations": scope.activations}
+    return {kind: quantizer.spec() for kind, quantizer in kinds.items() if quantizer}
+
+
 def _describe(job: Job, config_file: Path) -> None:
     main = job.plan.candidates[0]
     tensors = {}
@@ -171,5 +179,6 @@ def _describe(job: Job, config_file: Path) -> None:
         "method": main.method.spec(),
         "rotation": {"kind": main.rotation, "seed": job.plan.seed},
         "tensors": tensors,
+        **_vectors(main.scope),
     }
     config_file.write_text(json.dumps(config, indent=2) + "\n")

@@ -19,9 +19,11 @@ from icml25cli.papers.quantize.lattice import TIE_OFFSET_1024
 from icml25cli.papers.quantize.multiply import check_codes, multiply
 from icml25cli.papers.quantize.packing import block_bits, pack, pair_bits, unpack_entropy
 from icml25cli.papers.quantize.rotation import Rotation
+from icml25cli.papers.quantize.vectors import LatticeVectors
 from icml25cli.papers.quantize.voronoi import LatticeCode
 
 QUANT_METHOD = "nestquant"
+VECTORS = ("keys", "values", "activations")
 PARTS = ("codes", "codes_high", "beta_zstd", "scales")  # what a directory may hold of a matrix
 EPSILON = [[numerator, 1024] for numerator in TIE_OFFSET_1024]
 
@@ -80,6 +82,9 @@ class PackedSpec:
     """What ``quantization_config`` says: the matrices, by the name that takes ``.codes`` in the files."""
 
     matrices: Mapping[str, PackedMatrix]
+    keys: LatticeVectors | None = None
+    values: LatticeVectors | None = None
+    activations: LatticeVectors | None = None
 
     @classmethod
     def parse(cls, described: Any, where: object) -> "PackedSpec":
@@ -102,13 +107,15 @@ class PackedSpec:
             _ = pair_bits(code.q) if entropy else block_bits(code.q, len(code.betas))  # may be more than fit
             widths = {entry["width"] for entry in described["tensors"].values()}
             rotations = {width: Rotation(rotation["kind"], width, rotation["seed"]) for width in widths}
+            vectors = {kind: LatticeVectors.from_spec(described[kind]) for kind in VECTORS if kind in described}
         except InputError as error:
             raise InputError(f"{where}: {error.message}", hint=error.hint) from error
         return cls(
             {
                 name: PackedMatrix(code, rotations[entry["width"]], entry["transposed"], entropy)
                 for name, entry in described["tensors"].items()
-            }
+            },
+            **vectors,
         )
 
 
@@ -129,6 +136,7 @@ class PackedLinear(nn.Module):
     codes_high: Tensor | None
     beta_zstd: Tensor | None
     scales: Tensor
+    activations: LatticeVectors | None = None  # how x is quantised first, where it is
 
     def __init__(self, matrix: PackedMatrix, parts: dict[str, Tensor], bias: nn.Parameter | None) -> None:
         super().__init__()
@@ -178,6 +186,7 @@ class PackedLinear(nn.Module):
         return self.codes_high
 
     def _product(self, x: Tensor) -> Tensor:
+        x = self.activations.roundtrip(x)[0] if self.activations else x
         turned = self.matrix.rotation.forward(x.reshape(-1, self.in_features).float())
         y = multiply(turned, self.codes, self._high(), self.matrix.code).mul_(self.scales.float())
         if self.bias is not None:

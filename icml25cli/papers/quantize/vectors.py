@@ -4,7 +4,7 @@ Each vector has a scale of its own. :class:`LatticeVectors` codes it with the ne
 with integers, as the baselines do. Knows tensors. Does not know models, or what the vectors are for.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Protocol
 
@@ -13,6 +13,7 @@ from jaxtyping import BFloat16, Float, Float32, UInt8
 from torch import Tensor
 
 from icml25cli.core.errors import InputError
+from icml25cli.core.forms import check_form
 from icml25cli.papers.quantize.hessian import is_finite
 from icml25cli.papers.quantize.packing import pack, stored_bits, unpack
 from icml25cli.papers.quantize.rotation import Rotation
@@ -116,8 +117,23 @@ class LatticeVectors:
             "q": self.code.q,
             "betas": list(self.code.betas),
             "simplified": self.code.simplified,
+            "rule": self.code.rule,
             "rotation": {"kind": self.rotation, "seed": self.seed},
         }
+
+    @classmethod
+    def from_spec(cls, spec: dict[str, Any]) -> "LatticeVectors":
+        """What :meth:`spec` described.
+
+        Raises:
+            InputError: a field is absent, malformed or out of range.
+        """
+        check_form(spec, {"rule": str, "rotation": {"kind": str, "seed": int}}, "a code of vectors")
+        if spec["rule"] not in ("opt", "first"):
+            raise InputError(f"there is no rule {spec['rule']!r} for scales", hint="restore config.json")
+        kind, seed = spec["rotation"]["kind"], spec["rotation"]["seed"]
+        Rotation(kind, BLOCK, seed)  # refuses what is no rotation; the width comes with the vectors
+        return cls(replace(LatticeCode.from_spec(spec), rule=spec["rule"]), kind, seed)
 
     def distortion(self, x: Float[Tensor, "*batch n"]) -> float:
         """D: squared error of a vector over its energy, mean over the vectors that are not zero."""
