@@ -4,6 +4,7 @@ By mean KL(float || quantised) per token, paired over evaluation windows, for ev
 rotation for all. Each difference has to be beyond twice its standard error.
 """
 
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from icml25cli.core import store
 from icml25cli.core.likelihood import paired_difference
 from icml25cli.core.models import resolve
 from icml25cli.papers.quantize.job import carry_out
-from icml25cli.papers.quantize.plan import Options
+from icml25cli.papers.quantize.plan import SCOPES, Options
 
 
 def check_orders(model: str, output: Path, **options) -> None:
@@ -32,16 +33,21 @@ def check_orders(model: str, output: Path, **options) -> None:
             assert more.mean > 2 * more.standard_error
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_on_tiny(tmp_path, seed):
-    check_orders("tiny", tmp_path / "out", seed=seed)
+def check_scopes(model: str, output: Path, **options) -> None:
+    """Each scope adds error, and at each the lattice adds less than integers of as many bits."""
+    asked = Options(baselines=("absmax",), scopes=SCOPES, **options)
+    with carry_out(resolve(model), asked, output=output) as job:
+        found = {(j.candidate.method.name, j.candidate.scope.name): j.score.kl for j in job.judged if j.candidate}
+    pairs = [(("nestquant", less), ("nestquant", more)) for less, more in pairwise(SCOPES)]
+    pairs += [(("nestquant", scope), ("absmax", scope)) for scope in SCOPES]
+    for better, worse in pairs:
+        more = paired_difference(found[worse], found[better])
+        assert more.mean > 2 * more.standard_error, (model, options, better, worse, more)
 
 
-@pytest.mark.slow
-@pytest.mark.assets
-@pytest.mark.parametrize("seed", [0, 1, 2])
-def test_on_smollm2(tmp_path, monkeypatch, fetched_cache, seed):
+@pytest.fixture
+def addresses(tmp_path, monkeypatch, fetched_cache) -> dict[str, str]:
+    """Calibration and evaluation text for a model that was not trained on ours."""
     monkeypatch.setenv("ICML25_CACHE_DIR", str(fetched_cache))
     sotu = store.path("sotu")
     texts = {}
@@ -49,11 +55,27 @@ def test_on_smollm2(tmp_path, monkeypatch, fetched_cache, seed):
         files = sorted(file for file in sotu.glob("*.txt") if int(file.name[:4]) in years)
         texts[name] = tmp_path / f"{name}.txt"
         texts[name].write_text("\n\n".join(file.read_text(encoding="utf-8") for file in files))
-    check_orders(
+    return {name: str(file) for name, file in texts.items()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("check", [check_orders, check_scopes])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_on_tiny(tmp_path, check, seed):
+    check("tiny", tmp_path / "out", seed=seed)
+
+
+@pytest.mark.slow
+@pytest.mark.assets
+@pytest.mark.parametrize("check", [check_orders, check_scopes])
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_on_smollm2(tmp_path, addresses, check, seed):
+    check(
         "smollm2-135m",
         tmp_path / "out",
         seed=seed,
-        calibration=str(texts["calibration"]),
-        evaluation=str(texts["evaluation"]),
-        evaluation_tokens=8192,
+        **addresses,
+        calibration_tokens=8192,
+        evaluation_tokens=3072,
+        window=256,
     )
