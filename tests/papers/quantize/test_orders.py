@@ -34,10 +34,15 @@ def check_orders(model: str, output: Path, **options) -> None:
 
 
 def check_scopes(model: str, output: Path, **options) -> None:
-    """Each scope adds error, and at each the lattice adds less than integers of as many bits."""
-    asked = Options(baselines=("absmax",), scopes=SCOPES, **options)
+    """Each scope adds error, and at each the lattice at 4.000 bits adds less than half of what integers of 4 bits add."""
+    asked = Options(baselines=("absmax",), scopes=SCOPES, q=13, **options)
     with carry_out(resolve(model), asked, output=output) as job:
-        found = {(j.candidate.method.name, j.candidate.scope.name): j.score.kl for j in job.judged if j.candidate}
+        judged = {(j.candidate.method.name, j.candidate.scope.name): j for j in job.judged if j.candidate}
+    found = {key: j.score.kl for key, j in judged.items()}
+    whole = SCOPES[-1]
+    assert judged["nestquant", whole].bits_per_weight < judged["absmax", whole].bits_per_weight + 0.01  # scales' list
+    assert judged["nestquant", whole].kv.bits_each <= judged["absmax", whole].kv.bits_each + 0.25  # whole bytes
+    assert found["nestquant", whole].mean() < 0.5 * found["absmax", whole].mean()
     pairs = [(("nestquant", less), ("nestquant", more)) for less, more in pairwise(SCOPES)]
     pairs += [(("nestquant", scope), ("absmax", scope)) for scope in SCOPES]
     for better, worse in pairs:
