@@ -80,6 +80,8 @@ def scales_asked(betas: str, kind: str) -> str:
     file = Path(betas[1:])
     try:
         lists = json.loads(file.read_text(encoding="utf-8"))
+        if not isinstance(lists, dict):
+            raise TypeError
         return ",".join(str(float(beta)) for beta in lists[kind]) if kind in lists else "auto"
     except OSError as error:
         raise InputError(f"{file} cannot be read: {error.strerror or error}", hint="check the path") from error
