@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from icml25cli.core import options as opt
-from icml25cli.core.report import Report, show
+from icml25cli.core.report import Report, Row, show
 
 if TYPE_CHECKING:
     from icml25cli.papers.quantize.contents import Coded, Contents
@@ -178,33 +178,32 @@ def _show_contents(report: Report, found: "Contents") -> None:
         "rotation": "none" if rotation is None else rotation.kind,
         "rotation_seed": None if rotation is None else rotation.seed,
     }
-    rows = [facts(coded) for coded in found.coded]
-    values = sum(coded.values for coded in found.coded)
+    rows: list[Row] = [facts(coded) for coded in found.coded]
+    errors = [coded.relative_error for coded in found.coded if coded.relative_error is not None]
     overloads = [coded.overloads for coded in found.coded if coded.overloads is not None]
     total = {
         "tensors": len(rows),
-        "values": values,
-        "bits_per_value": sum(coded.bits.total for coded in found.coded) / values,
-        "digit_entropy_bits": entropy(sum(coded.digits for coded in found.coded)),
-        "scale_entropy_bits": entropy(sum(coded.scales for coded in found.coded)) / 8,
+        "values": found.values,
+        "bits_per_value": sum(coded.bits.total for coded in found.coded) / found.values,
+        "digit_entropy_bits": entropy(found.digits),
+        "scale_entropy_bits": entropy(found.scales) / 8,
+        "mean_relative_error": sum(errors) / len(errors) if len(errors) == len(rows) else None,
         "overloads": sum(overloads) if len(overloads) == len(rows) else None,
         "bytes": round(sum(found.bytes.values())),
     }
     report.rows = rows if len(rows) == 1 else [total]
     report.details = {"tensors": rows}
-    counts = sum(coded.scales for coded in found.coded)
     report.tables = {
         "scales": [
-            {"scale_times_q": beta * code.q, "blocks": int(count), "share": float(count / counts.sum())}
-            for beta, count in zip(code.betas, counts, strict=True)
+            {"scale_times_q": beta * code.q, "blocks": int(count), "share": float(count / found.scales.sum())}
+            for beta, count in zip(code.betas, found.scales, strict=True)
         ],
         "bytes": [
-            {"part": part, "bytes": held, "bits_per_value": 8 * held / values} for part, held in found.bytes.items()
+            {"part": part, "bytes": held, "bits_per_value": 8 * held / found.values}
+            for part, held in found.bytes.items()
         ],
     }
     report.metrics = {key: value for key, value in total.items() if value is not None}
-    if len(rows) == 1 and first.relative_error is not None:
-        report.metrics["relative_error"] = first.relative_error
     report.answer = {"status": "every code is in range"}
 
 

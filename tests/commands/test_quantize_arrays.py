@@ -202,10 +202,14 @@ def test_scales_fitted_to_a_model_are_those_that_a_run_fits_and_takes(quantize, 
     assert all(len(written[kind]) == 3 for kind in kinds)
     short = ("--baseline", "none", "--scope", "w+kv+a", "--k", 3, "--eval-tokens", 1024)
     for scales in ("auto", "@b.json"):
-        run = quantize("run", llama, *short, "--betas", scales, "--json")
+        run = quantize("run", llama, *short, "--betas", scales, "-o", "out", "--force", "--json")
         assert run.code == 0, run.err
         used = {row["for"]: row["scales_times_q"] for row in run.report["tables"]["codes"]}
         assert used == {kind: ", ".join(f"{beta:.4g}" for beta in written[kind]) for kind in kinds}
+    inside = quantize("inspect", "out", "--json").report
+    recorded = {row["tensor"]: row["relative_mse"] for row in run.report["tables"]["tensors"]}
+    assert {row["tensor"]: row["relative_error"] for row in inside["tables"]["tensors"]} == recorded
+    assert [row["scale_times_q"] for row in inside["tables"]["scales"]] == pytest.approx(written["weights"])
 
 
 def test_only_what_is_asked_for_is_fitted(quantize, llama):
@@ -311,7 +315,7 @@ def test_inspect_accounts_for_every_byte_of_a_file(quantize):
     assert sum(row["bytes"] for row in report["tables"]["bytes"]) == pytest.approx(size, rel=1e-9)
     assert report["params"]["q"] == 13
     assert report["rows"][0]["shape"] == [2000, 96]
-    assert report["metrics"]["relative_error"] == encoded["metrics"]["relative_error"]
+    assert report["rows"][0]["relative_error"] == encoded["metrics"]["relative_error"]
     assert report["metrics"]["bits_per_value"] == pytest.approx(encoded["metrics"]["bits_per_value"])
     assert sum(row["blocks"] for row in report["tables"]["scales"]) == 2000 * 12
     assert sum(row["share"] for row in report["tables"]["scales"]) == pytest.approx(1)

@@ -79,6 +79,11 @@ class RatePoint:
     decode_rate: float | None = None
 
     @property
+    def k(self) -> int | None:
+        """Scales of the lattice code."""
+        return None if self.code is None else len(self.code.betas)
+
+    @property
     def bits(self) -> float:
         """The lower of both rates."""
         return self.bits_entropy if self.bits_entropy is not None else self.bits_raw or 0.0
@@ -110,7 +115,13 @@ class ProductPoint:
     bound: float
 
     @property
+    def k(self) -> int | None:
+        """Scales of the lattice code."""
+        return None if self.code is None else len(self.code.betas)
+
+    @property
     def bits(self) -> float:
+        """The lower of both rates."""
         return self.bits_raw if self.bits_entropy is None else self.bits_entropy
 
     @property

@@ -74,6 +74,21 @@ class Contents:
     coded: tuple[Coded, ...]
     bytes: dict[str, float]
 
+    @property
+    def values(self) -> int:
+        """Numbers that were coded."""
+        return sum(coded.values for coded in self.coded)
+
+    @property
+    def digits(self) -> Int64[ndarray, "q"]:
+        """How often each digit stands in all codes."""
+        return np.sum([coded.digits for coded in self.coded], axis=0)
+
+    @property
+    def scales(self) -> Int64[ndarray, "k"]:
+        """Blocks by scale."""
+        return np.sum([coded.scales for coded in self.coded], axis=0)
+
 
 def entropy(counts: Int64[ndarray, "n"]) -> float:
     """Empirical entropy in bits; 0 for no counts."""
@@ -112,6 +127,8 @@ def model_contents(directory: Path) -> Contents:
             f"{directory} is no directory of packed codes", hint="icml25 quantize MODEL -o DIR writes DIR/packed"
         )
     matrices = PackedSpec.parse(described, f"quantization_config of {directory / 'config.json'}").matrices
+    if not matrices:
+        raise InputError(f"{directory} describes no codes", hint=_AGAIN)
     index = tensor_index(directory)
     if lost := [name for name in index if name.endswith(".codes") and name.removesuffix(".codes") not in matrices]:
         raise InputError(f"{directory}: quantization_config does not describe {lost[0]}", hint=_AGAIN)

@@ -57,7 +57,7 @@ def product_error(points: Sequence[ProductPoint]) -> Figure:
 
 
 def _family(point: RatePoint | ProductPoint) -> str:
-    return point.method if point.code is None else f"{point.method}, k = {len(point.code.betas)}"
+    return point.method if point.code is None else f"{point.method}, k = {point.k}"
 
 
 def _rates(

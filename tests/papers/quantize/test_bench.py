@@ -131,6 +131,7 @@ def test_a_matrix_is_measured_as_the_encoder_codes_it():
     assert point.distortion == pytest.approx(encoded.relative_error, rel=1e-5)
     assert point.overloads == encoded.overloads
     plain = encoded.bits
+    assert point.bits_raw is not None
     assert point.bits_raw * x.size == pytest.approx(plain.code * 104 / 100 + plain.beta + plain.scale, rel=1e-9)
 
 

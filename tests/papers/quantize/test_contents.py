@@ -157,3 +157,11 @@ def test_codes_that_no_description_covers_are_refused(packed):
 def test_a_directory_without_codes_is_refused(llama):
     with pytest.raises(InputError, match="no directory of packed codes"):
         model_contents(llama)
+
+
+def test_a_description_of_nothing_is_refused(packed):
+    config = json.loads((packed / "config.json").read_text())
+    config["quantization_config"]["tensors"] = {}
+    (packed / "config.json").write_text(json.dumps(config))
+    with pytest.raises(InputError, match="describes no codes"):
+        model_contents(packed)
