@@ -34,7 +34,7 @@ def check_orders(model: str, output: Path, **options) -> None:
 
 
 def check_scopes(model: str, output: Path, **options) -> None:
-    """Each scope adds error, and at each the lattice at 4.000 bits adds less than half of what integers of 4 bits add."""
+    """Each scope adds error; at 4.000 bits the lattice adds less than half of what 4-bit integers add in all."""
     asked = Options(baselines=("absmax",), scopes=SCOPES, q=13, **options)
     with carry_out(resolve(model), asked, output=output) as job:
         judged = {(j.candidate.method.name, j.candidate.scope.name): j for j in job.judged if j.candidate}
