@@ -4,10 +4,10 @@
 
 Off by default, as it installs packages: --build makes a virtual environment in DIR, or uses the one that is there, with
 llm-compressor and what it needs, and with the torch that this runs on. MODEL is an alias or a directory, --calib and
---eval name other texts than the built-in ones. What it decodes to is judged by our code, on
-Hessians of the float model like all others; its own are of the model quantised so far. Bits are of codes and scales as
-it saves them. Seconds are CPU seconds of one thread, which load distorts less than the clock: of fitting, calibrating
-and coding with the model loaded, and of a whole process from start to files, which with us also judges two windows.
+--eval name other texts than the built-in ones. What it decodes to is judged by our code, on Hessians of the float model
+like all others; its own are of the model quantised so far. Bits are of codes and scales as it saves them. Seconds are
+CPU seconds of one thread, which load distorts less than the clock: of fitting, calibrating and coding with the model
+loaded, and of a whole process from start to files, which with us also judges two windows.
 """
 
 import os

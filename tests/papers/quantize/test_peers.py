@@ -8,12 +8,12 @@ import torch
 
 from icml25cli.core.models import resolve
 from icml25cli.core.streaming import StreamedModel
-from icml25cli.papers.quantize import peers, scalar
-from icml25cli.papers.quantize.matrix import quantize_matrix
+from icml25cli.papers.quantize import peers
+from icml25cli.papers.quantize.matrix import Coded, quantize_matrix
 from icml25cli.papers.quantize.peers import PEERS, Peer, peer, usable
 from icml25cli.papers.quantize.plan import Options, make_plan
 from icml25cli.papers.quantize.rotation import Rotation
-from icml25cli.papers.quantize.scalar import rtn
+from icml25cli.papers.quantize.scalar import nf4, rtn
 
 
 def installed(name):
@@ -79,7 +79,7 @@ def test_a_library_that_fails_here_is_named_with_the_first_line_of_its_error(mon
 
 def test_peers_are_all_of_them_and_each_once(monkeypatch):
     for name in PEERS:
-        monkeypatch.setitem(PEERS, name, Peer("pytest", {}, lambda weight: rtn(weight)))
+        monkeypatch.setitem(PEERS, name, Peer("pytest", {}, lambda weight: Coded(weight, {})))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert usable(("hqq", "rtn", "peers")) == ("hqq", "rtn", "torchao", "quanto", "bitsandbytes")
@@ -118,7 +118,7 @@ def test_error_on_gaussian_weights(name):
         "hqq": 0.91 * relative_mse(rtn(weight, 4, 64).values, weight),
         "torchao": 0.0100,
         "quanto": 0.0100,
-        "bitsandbytes": relative_mse(scalar.nf4(weight).values, weight),
+        "bitsandbytes": relative_mse(nf4(weight).values, weight),
     }
     assert found == pytest.approx(expected[name], rel=0.025)
 
