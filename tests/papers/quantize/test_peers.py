@@ -60,7 +60,7 @@ def test_a_library_that_is_absent_is_named_and_left_out(monkeypatch):
 
 def test_a_run_goes_on_without_absent_libraries(monkeypatch):
     monkeypatch.setattr(peers, "version", absent)
-    options = Options(baselines=("rtn", "peers"), calibration_tokens=64, evaluation_tokens=64, window=32)
+    options = Options(baselines=("rtn", "peers"), betas="ref", calibration_tokens=64, evaluation_tokens=64, window=32)
     with pytest.warns(UserWarning, match="its row is left out") as said:
         plan, _ = make_plan(StreamedModel(resolve("tiny")), options)
     assert [candidate.method.name for candidate in plan.candidates] == ["nestquant", "rtn"]
