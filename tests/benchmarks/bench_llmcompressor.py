@@ -136,7 +136,7 @@ def check_decoded(weight: Tensor, packed: Tensor, scale: Tensor, group: int) -> 
 
 
 def key(weight: Tensor) -> bytes:
-    return hashlib.sha256(weight.contiguous().numpy()).digest()
+    return hashlib.sha256(weight.contiguous().numpy().tobytes()).digest()
 
 
 def judge(model: StreamedModel, plan: Plan, options: Options, peer: Method, directory: Path) -> dict[str, Judged]:
