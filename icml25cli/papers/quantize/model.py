@@ -128,6 +128,7 @@ def differences(judged: tuple[Judged, ...]) -> list[dict[str, Any]]:
 
 def comparison(judged: tuple[Judged, ...]) -> list[dict[str, Any]]:
     """One report row a candidate and one for the float model, the main one first."""
+    beyond_weights = any(j.candidate and j.candidate.scope.name != "w" for j in judged)
     float_nll = next(j.score for j in judged if not j.candidate).nll
     rows = []
     for j in judged:
@@ -137,8 +138,11 @@ def comparison(judged: tuple[Judged, ...]) -> list[dict[str, Any]]:
             {
                 **label(j),
                 "bits_per_weight": j.bits_per_weight,
-                "bits_per_kv": j.kv.bits_each,
-                "bits_per_activation": j.activations.bits_each,
+                **(
+                    {"bits_per_kv": j.kv.bits_each, "bits_per_activation": j.activations.bits_each}
+                    if beyond_weights
+                    else {}
+                ),
                 "perplexity": ppl.mean,
                 "perplexity_se": ppl.standard_error,
                 "kl": kl.mean,
