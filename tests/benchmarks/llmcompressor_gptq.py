@@ -44,7 +44,7 @@ def main(model_directory: str, windows: str, group: int, out: Path) -> None:
     decoded = {
         f"{name}.weight": module.weight.detach().float().contiguous()
         for name, module in model.named_modules()
-        if hasattr(module, "weight_scale")
+        if isinstance(module, torch.nn.Linear) and hasattr(module, "weight_scale")
     }
     save_file(decoded, out / "decoded.safetensors")
     model.save_pretrained(out / "saved", save_compressed=True)

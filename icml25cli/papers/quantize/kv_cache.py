@@ -123,7 +123,7 @@ class CodedLayer(CacheLayerMixin):
         kept = max(0, self.get_seq_length() - abs(tokens_to_remove))
         self._change(lambda x: x[:, :, :kept].contiguous())
 
-    def reorder_cache(self, beam_idx: Int64[Tensor, batch]) -> None:
+    def reorder_cache(self, beam_idx: Int64[Tensor, " batch"]) -> None:
         """Choose rows of the batch, as beam search does."""
         self.batch_select_indices(beam_idx)
 

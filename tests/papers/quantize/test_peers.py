@@ -2,6 +2,7 @@
 
 import warnings
 from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 import pytest
 import torch
@@ -166,7 +167,7 @@ def test_torchao_is_its_linear_layer():
     done = code_of("torchao", weight)
     with torch.no_grad():
         assert torch.equal(done.values, layer(torch.eye(1408, dtype=torch.bfloat16)).T.float())
-    stored = layer.weight
+    stored: Any = layer.weight
     assert done.bits["code"] == 8 * stored.qdata.nbytes
     assert done.bits["scale"] + done.bits["zero_point"] == 8 * stored.scale_and_zero.nbytes
     assert sum(done.bits.values()) == 4.25 * weight.numel()
