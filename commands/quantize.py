@@ -55,6 +55,7 @@ class ScopeName(StrEnum):
 
 
 class Noise(StrEnum):
+    auto = "auto"
     off = "off"
     white = "white"
     normalized = "normalized"
@@ -104,8 +105,8 @@ def run(
     ] = False,
     ldlq: Annotated[bool, typer.Option("--ldlq/--no-ldlq", help="Feed errors forward (LDLQ).")] = True,
     qa: Annotated[
-        Noise, typer.Option("--qa", help="What LDLQ takes the noise of quantised activations to be.")
-    ] = Noise.off,
+        Noise, typer.Option("--qa", help="What LDLQ takes the noise of quantised activations to be, if they are.")
+    ] = Noise.auto,
     rotation: Annotated[
         list[RotationName] | None,
         typer.Option("--rotation", help="Repeat to run every method under each. [default: random-hadamard]"),

@@ -34,6 +34,7 @@ from icml25cli.papers.quantize.voronoi import LatticeCode
 
 LATTICE = ("nestquant", "nestquant-m")
 KINDS = ("weights", "keys", "values", "activations")
+AUTO_NOISE = "normalized"  # lowers the divergence of a real model where the white model raises it
 SCOPES = ("w", "w+kv", "w+kv+a")
 SAMPLED_BLOCKS = 4  # decoder blocks whose weights choose the scales
 SAMPLE = 65_536  # blocks of eight numbers that choose scales
@@ -55,7 +56,7 @@ class Options:
     beta_rule: str = "opt"
     entropy: bool = False
     ldlq: bool = True
-    qa: str = "off"
+    qa: str = "auto"
     rotations: tuple[str, ...] = ("random-hadamard",)
     scalar_bits: int | None = None
     group_size: int = 64
@@ -86,6 +87,7 @@ def make_plan(model: StreamedModel, options: Options) -> tuple[Plan, Facts]:
         InputError: a text is too short or unreadable, or the model has no tokenizer.
         UsageError: an option does not fit the others.
     """
+    _check_fit(options)
     calibration, evaluation, text_facts = _windows(model.source, options)
     plan = Plan(
         candidates=(),
@@ -176,7 +178,8 @@ class _Chooser:
             )
         noise = None
         if name in LATTICE and self._options.qa != "off" and beside.activations and self._options.ldlq:
-            noise = NoiseModel(self._options.qa, self._distortion(beside.activations))
+            kind = AUTO_NOISE if self._options.qa == "auto" else self._options.qa
+            noise = NoiseModel(kind, self._distortion(beside.activations))
         return Candidate(self._method(name, rotation), rotation, beside, noise)
 
     def codes(self, candidate: Candidate) -> list[tuple[str, LatticeCode]]:
@@ -279,6 +282,20 @@ class _Chooser:
         return [
             linear.weight for name, linear in self._model.linears(block).items() if self._plan.covers(prefix + name)
         ]
+
+
+def _check_fit(options: Options) -> None:
+    """Raise UsageError where an option would change nothing because of another."""
+    if options.rate is not None and options.betas != "auto":
+        raise UsageError("--bits fits scales itself, --betas gives them", hint="leave out one of them")
+    if options.qa in ("auto", "off"):
+        return
+    lattice = any(name in LATTICE for name in (options.method, *options.baselines))
+    if not (options.ldlq and lattice and "w+kv+a" in options.scopes):
+        raise UsageError(
+            f"--qa {options.qa} is for LDLQ of a lattice method where activations are quantised",
+            hint="add --scope w+kv+a, or leave out --qa",
+        )
 
 
 def _windows(source: ModelSource, options: Options) -> tuple[ndarray, ndarray, dict[str, Any]]:
