@@ -228,6 +228,9 @@ def test_a_model_that_is_not_whole_is_named(icml25, llama, tmp_path, spoil, code
         (["MODEL", "--method", "none"], 2, "--method"),
         (["MODEL", "--method", "rtn", "--format", "packed"], 2, "--format bf16"),
         (["MODEL", "--betas", "4,3"], 2, "4,3"),
+        (["MODEL", "--bits", "3"], 2, "--betas gives them"),  # QUICK has --betas ref
+        (["MODEL", "--qa", "full", "--scope", "w+kv"], 2, "--scope w+kv+a"),
+        (["MODEL", "--qa", "full", "--scope", "w+kv+a", "--no-ldlq"], 2, "is for LDLQ"),
         (["MODEL", "--q", "99"], 2, "--q"),
         (["MODEL", "--device", "tpu"], 2, "tpu"),
         (["MODEL", "--include", "("], 2, "include"),

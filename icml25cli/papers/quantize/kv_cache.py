@@ -119,8 +119,14 @@ class CodedLayer(CacheLayerMixin):
         self.is_initialized = False
 
     def crop(self, tokens_to_remove: int) -> None:
-        """Forget the last ``-tokens_to_remove`` tokens."""
-        kept = max(0, self.get_seq_length() - abs(tokens_to_remove))
+        """Forget the last ``-tokens_to_remove`` tokens.
+
+        Raises:
+            ValueError: a positive number, which used to mean how many are kept.
+        """
+        if tokens_to_remove > 0:
+            raise ValueError(f"crop takes how many tokens to forget as a negative number, not {tokens_to_remove}")
+        kept = max(0, self.get_seq_length() + tokens_to_remove)
         self._change(lambda x: x[:, :, :kept].contiguous())
 
     def reorder_cache(self, beam_idx: Int64[Tensor, " batch"]) -> None:

@@ -160,8 +160,10 @@ class PackedLinear(nn.Module):
         """Check that every code is in range and every scale finite, and bring the entropy form to the plain one.
 
         Raises:
-            InputError: they are not.
+            InputError: they are not, or the buffers have no storage.
         """
+        if self.scales.is_meta or self.codes.is_meta:
+            raise InputError("codes cannot be checked on the meta device", hint="load them onto one that holds them")
         if not self.scales.isfinite().all():
             raise InputError("a row scale is not finite", hint="the file is damaged")
         code = self.matrix.code

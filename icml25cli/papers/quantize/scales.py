@@ -80,12 +80,12 @@ def scales_asked(betas: str, kind: str) -> str:
     file = Path(betas[1:])
     try:
         lists = json.loads(file.read_text(encoding="utf-8"))
-        if not isinstance(lists, dict):
+        if not isinstance(lists, dict) or not lists.keys() & REFERENCE.keys():
             raise TypeError
         return ",".join(str(float(beta)) for beta in lists[kind]) if kind in lists else "auto"
     except OSError as error:
         raise InputError(f"{file} cannot be read: {error.strerror or error}", hint="check the path") from error
-    except (ValueError, TypeError, RecursionError) as error:
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
         raise InputError(
             f"{file} is no file of scales", hint="icml25 quantize betas MODEL -o FILE.json writes one"
         ) from error

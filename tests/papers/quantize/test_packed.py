@@ -118,6 +118,8 @@ def test_damaged_codes_and_scales_are_found():
     made.scales[2] = float("nan")
     with pytest.raises(InputError, match="scale is not finite"):
         made.settle()
+    with pytest.raises(InputError, match="meta device"):
+        made.to("meta").settle()
 
 
 DESCRIBED = {

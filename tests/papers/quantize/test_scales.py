@@ -15,6 +15,7 @@ from icml25cli.papers.quantize.scales import (
     code_for,
     parse_scales,
     reference_code,
+    scales_asked,
 )
 from icml25cli.papers.quantize.voronoi import LatticeCode
 
@@ -155,6 +156,25 @@ def test_a_users_list_is_read_as_multiples_of_one_over_q():
 def test_a_list_that_is_none_is_refused(text):
     with pytest.raises(UsageError, match="not a list of scales"):
         parse_scales(text, 14)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "[3, 4]",
+        '{"weights": "3,4"}',
+        '{"weights": null}',
+        '{"weights": [1%s]}' % ("0" * 400),
+        '{"wieghts": [3, 4]}',
+        "{}",
+    ],
+    ids=["list", "text", "null", "beyond float", "no kind", "empty"],
+)
+def test_a_file_that_holds_no_scales_is_refused(tmp_path, content):
+    file = tmp_path / "scales.json"
+    file.write_text(content)
+    with pytest.raises(InputError, match="no file of scales"):
+        scales_asked(f"@{file}", "weights")
 
 
 @pytest.mark.parametrize(
