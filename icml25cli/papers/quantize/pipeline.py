@@ -77,8 +77,8 @@ class NoiseModel:
     """What QA-LDLQ takes the covariance J of activation noise to be (section 4.5 of the paper).
 
     ``white``: J = D·mean(diag H)·I. ``normalized``: the same with each token divided by its norm before H is summed, as
-    noise scales with a token's own norm and few tokens hold most of H. ``diagonal`` and ``full``: from the activations
-    that really come out of the quantised blocks before.
+    noise scales with a token's own norm and few tokens hold most of H. ``diagonal`` and ``full``: measured on the
+    activations that really come out of the quantised blocks before, what quantising them changes.
     """
 
     kind: str
@@ -399,19 +399,15 @@ def _observe(
     prefix = model.block_prefix(index)
     by_group: dict[str, _Input] = {}
     measuring = [c for c in plan.candidates if c.noise and c.noise.measured]
-    clean: dict[str, Tensor] = {}  # the float model's inputs for one batch
 
     def see(group: str, x: Tensor) -> None:
         if group not in by_group:
             by_group[group] = _Input(prefix + group, x.shape[-1], x.device, plan)
         by_group[group].add(x)
-        if measuring:
-            clean[group] = x
 
-    def compare(candidate: Candidate, matrix: str, x: Tensor) -> None:
-        if matrix in covered:  # others get their input as it is, even where they share it
-            group = groups[matrix]
-            by_group[group].measured[candidate.key].add(x - clean[group])
+    def see_noise(candidate: Candidate, group: str, x: Tensor) -> None:
+        assert candidate.scope.activations
+        by_group[group].measured[candidate.key].add(candidate.scope.activations.roundtrip(x)[0] - x)
 
     groups: dict[str, str] = {}
     for batch in _batches(states["calibration"]):
@@ -419,10 +415,10 @@ def _observe(
             after = model.run_block(block, index, states["calibration"][batch])
         groups |= group_of
         for candidate in measuring:
-            # Hooks run in the order they were made: what the second one sees is already quantised.
+            # Hooks run in the order they were made: what the first one sees is not yet quantised.
             with (
+                model.record_inputs(block, partial(see_noise, candidate)),
                 scoped(model, block, candidate.scope, covered) as (cache, _),
-                model.record_inputs(block, partial(compare, candidate)),
             ):
                 model.run_block(block, index, states[_calibration(candidate)][batch], cache)
         states["calibration"][batch] = after
