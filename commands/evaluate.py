@@ -114,9 +114,13 @@ def evaluate(
 
 
 def _load(source: Any, device: Any) -> Any:
-    """A model in memory; of packed codes, they are what is in memory."""
+    """A model in memory; of packed codes, they are what is in memory, and in its cache where they were chosen."""
     from icml25cli.core.models import load_model
 
-    if (source.config.get("quantization_config") or {}).get("quant_method") == "nestquant":
-        import icml25cli.hf  # noqa: F401  so that transformers knows the format
-    return load_model(source, device=str(device))
+    if (source.config.get("quantization_config") or {}).get("quant_method") != "nestquant":
+        return load_model(source, device=str(device))
+    from icml25cli.hf import use_coded_cache  # transformers knows the format from here on
+
+    model = load_model(source, device=str(device))
+    use_coded_cache(model)
+    return model

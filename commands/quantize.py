@@ -1,5 +1,6 @@
 """`icml25 quantize`: NestQuant on a language model; its verbs on arrays and on codes alone are modules of their own."""
 
+from dataclasses import asdict
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -94,7 +95,12 @@ def run(
     k: K = 4,
     bits: Annotated[
         float | None,
-        typer.Option("--bits", min=1.0, max=4.25, help="Choose q and k, at most this many bits a number in all."),
+        typer.Option(
+            "--bits",
+            min=1.0,
+            max=4.25,
+            help="Choose q and k; at most this many bits for digits and scale index.",
+        ),
     ] = None,
     betas: Betas = "auto",
     beta_rule: Annotated[
@@ -229,7 +235,7 @@ def run(
             "rate": [*rate(job.judged)],
             "blocks": [*by_block(job.judged[0])],
         }
-        report.details = {"tensors": list(job.judged[0].tensors)}
+        report.details = {"options": [asdict(options)], "tensors": list(job.judged[0].tensors)}
         report.notes = list(job.notes)
         report.warnings = [*warnings_so_far(), *cautions(job.judged)]
         if plot:

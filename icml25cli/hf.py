@@ -119,10 +119,21 @@ def kv_cache(model: PreTrainedModel) -> KVCache:
     spec = PackedSpec.parse(config.described, "quantization_config") if isinstance(config, NestQuantConfig) else None
     if spec is None or spec.keys is None or spec.values is None:
         raise InputError(
-            "the model has no codes for keys and values",
-            hint="quantise it with --scope w+kv, or give papers.quantize.kv_cache.KVCache codes of your choice",
+            "the model has no codes for keys and values, as it was not quantised with --scope w+kv",
+            hint="do so, or give papers.quantize.kv_cache.KVCache codes of your choice",
         )
     return KVCache(spec.keys, spec.values)
+
+
+def use_coded_cache(model: PreTrainedModel) -> None:
+    """Let every pass of ``model`` that brings no cache go through codes of keys and values, where there are any."""
+
+    def start(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        return args, {**kwargs, "cache": kv_cache(model)} if kwargs.get("cache") is None else kwargs
+
+    config = getattr(model.config, "quantization_config", None)
+    if isinstance(config, NestQuantConfig) and "keys" in config.described:
+        model.register_forward_pre_hook(start, with_kwargs=True)
 
 
 def _path_in(model: Any, name: str) -> str:

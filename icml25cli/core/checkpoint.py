@@ -52,7 +52,9 @@ def check_directory(directory: Path) -> dict[str, Any]:
             raise InputError(f"{directory} holds an adapter, not a model", hint="merge it into its base model first")
         if gguf := sorted(name for name in names if name.endswith(".gguf")):
             raise InputError(f"{directory} has no config.json", hint=f"name the file itself: {directory / gguf[0]}")
-        raise InputError(f"{directory} has no config.json")
+        inner = [name for name in ("bf16", "packed") if name in names]
+        hint = f"name one of what it holds: {', '.join(str(directory / name) for name in inner)}" if inner else None
+        raise InputError(f"{directory} has no config.json", hint=hint or "a model directory has config.json")
     config = read_config(directory)
     tensor_index(directory)
     return config

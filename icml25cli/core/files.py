@@ -164,16 +164,25 @@ def remove(path: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Flush a file, or all files and directories under a directory, to the disk."""
+    """Flush a file, or all files and directories under a directory, to the disk.
+
+    Files get the mode that the user's mask asks for, as some writers (safetensors) make them private.
+    """
     if not path.is_dir():
-        with open(path, "rb") as file:
-            os.fsync(file)
+        _settle(path)
         return
     for folder, _, files in os.walk(path):
         for name in files:
-            with open(os.path.join(folder, name), "rb") as file:
-                os.fsync(file)
+            _settle(Path(folder, name))
         sync_directory(Path(folder))
+
+
+def _settle(file: Path) -> None:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    with open(file, "rb") as opened:
+        os.fchmod(opened.fileno(), os.fstat(opened.fileno()).st_mode | (0o666 & ~mask))
+        os.fsync(opened)
 
 
 def sync_directory(path: Path) -> None:

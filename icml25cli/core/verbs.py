@@ -58,6 +58,8 @@ def _read_config(ctx: typer.Context, value: Path | None) -> Path | None:
             if opt.startswith("--")
         }
         table = read_config(value, words, options=options, verbs=verbs)
+        repeated = {param.name for param in ctx.command.params if getattr(param, "multiple", False)}
+        table = {k: [v] if k in repeated and not isinstance(v, list) else v for k, v in table.items()}
     ctx.default_map = table | shared
     ctx.meta[ORIGINS] = dict.fromkeys(table, str(value)) | {name: variable(name) for name in shared}
     return value
@@ -84,7 +86,7 @@ def _every_command(
         typer.Option(
             "--config",
             metavar="FILE",
-            help="Read options from a TOML file: [quantize], then calib-tokens = 1024.",
+            help="Read options from a TOML file, in a table named like the command: seed = 1.",
             is_eager=True,
             callback=_read_config,
             expose_value=False,

@@ -234,6 +234,9 @@ def test_options_in_files_and_environment_go_by_their_own_names(icml25, tmp_path
     assert done.code == 2
     assert "--damp" in done.err
     assert "--damp" in icml25("quantize", "tiny", env={"ICML25_QUANTIZE_DAMP": "-1"}).err
+    # One value for an option that repeats is a list of one; the name is wrong only to end here.
+    (tmp_path / "c.toml").write_text("[quantize]\nbaseline = 'rtm'\n")
+    assert "'rtm' is not one of" in icml25("quantize", "tiny", "--config", "c.toml").err
     (tmp_path / "c.toml").write_text("[[quantize.encode]]\nq = 8\n")
     done = icml25("quantize", "encode", "x.npy", "-o", "y", "--config", "c.toml")
     assert done.code == 2

@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -353,3 +354,21 @@ def test_a_forked_child_does_not_give_back_its_parents_lock(tmp_path):
             os.kill(os.getpid(), signal.SIGKILL)
         os.waitpid(child, 0)
         assert names(tmp_path) == ["lock"]
+
+
+@pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o077, 0o600)])
+def test_files_are_as_readable_as_the_user_wants_them_whoever_wrote_them(tmp_path, mask, mode):
+    def write_privately(path: Path) -> None:
+        path.touch(mode=0o600)
+
+    before = os.umask(mask)
+    try:
+        with atomic_path(tmp_path / "one.bin") as temporary:
+            write_privately(temporary)
+        with atomic_path(tmp_path / "many") as temporary:
+            temporary.mkdir()
+            write_privately(temporary / "inner.bin")
+    finally:
+        os.umask(before)
+    for file in (tmp_path / "one.bin", tmp_path / "many/inner.bin"):
+        assert file.stat().st_mode & 0o777 == mode

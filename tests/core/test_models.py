@@ -204,6 +204,13 @@ def beyond_the_library(header: dict, first: str, _: str) -> None:
     header["more"] = {"dtype": "F32", "shape": [0, 2**70], "data_offsets": header[first]["data_offsets"][:1] * 2}
 
 
+def test_an_output_that_holds_models_is_not_one_and_says_so(tmp_path):
+    (tmp_path / "out/packed").mkdir(parents=True)
+    with pytest.raises(InputError, match="has no config") as refused:
+        resolve(tmp_path / "out")
+    assert "out/packed" in (refused.value.hint or "")
+
+
 def config_field(**changes: object) -> Callable[[Path], None]:
     return lambda model: edited(model, "config.json", lambda config: config.update(changes))
 

@@ -43,9 +43,15 @@ class Job:
             )
         said.append(
             "Calibration is the same for all methods: Hessians of the float model. Bits count codes, scales, zero "
-            "points and padding as stored; embedding, head and norms stay as they are. KL and NLL are in nats a token, "
-            "± one standard error over windows; lower is better."
+            "points and padding as stored; embedding, head and norms are not quantised, and written in bfloat16. KL "
+            "and NLL are in nats a token, ± one standard error over windows; lower is better. Differences are to the "
+            "first row."
         )
+        if self.plan.candidates[0].scope.keys_values:
+            said.append(
+                "The bfloat16 directory holds the weights alone: what loads it quantises nothing else. The packed one "
+                "says how keys, values and activations are coded, too, and icml25cli.hf does it."
+            )
         return tuple(said)
 
 

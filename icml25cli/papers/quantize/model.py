@@ -120,7 +120,7 @@ def differences(judged: tuple[Judged, ...]) -> list[dict[str, Any]]:
                 "kl_more_se": kl.standard_error,
                 "nll_more": nll.mean,
                 "nll_more_se": nll.standard_error,
-                "beyond_two_se": kl.mean > 2 * kl.standard_error,
+                "kl_beyond_two_se": kl.mean > 2 * kl.standard_error,
             }
         )
     return rows

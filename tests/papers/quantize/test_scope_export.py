@@ -40,6 +40,8 @@ def test_a_loaded_model_with_its_cache_is_the_one_that_was_judged(tmp_path, meth
     model = AutoModelForCausalLM.from_pretrained(tmp_path / "packed", dtype=torch.float32)
     found = torch.cat([nll(model, window[None], icml25cli.hf.kv_cache(model)) for window in ids])
     torch.testing.assert_close(found, judged.score.nll, rtol=4e-3, atol=0)
+    icml25cli.hf.use_coded_cache(model)
+    torch.testing.assert_close(nll(model, ids), found, rtol=4e-3, atol=0)
     plain = AutoModelForCausalLM.from_pretrained(tmp_path / "m", dtype=torch.float32)
     assert not torch.allclose(nll(plain, ids), judged.score.nll, rtol=4e-3)
 
