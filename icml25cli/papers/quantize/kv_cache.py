@@ -52,7 +52,7 @@ class _Side:
 
     def append(self, x: Float[Tensor, "batch heads new n"]) -> Float[Tensor, "batch heads tokens n"]:
         """Store new tokens, and return all."""
-        new = self.quantizer.pack(x)
+        new = self.quantizer.pack(x.detach())
         if self.packed is not None:
             old = self.packed
             new = PackedVectors(

@@ -287,7 +287,10 @@ def _forward(
     """
     with scoped(model, block, scope, covered) as (cache, change):
         for batch in _batches(states):
-            states[batch] = model.run_block(block, index, states[batch], cache)
+            try:
+                states[batch] = model.run_block(block, index, states[batch], cache)
+            except InputError as error:
+                raise InputError(f"{model.block_prefix(index)}*: {error.message}", hint=error.hint) from error
     if cache and not cache.tally.numbers:
         raise InputError(
             f"{model.block_prefix(index)}* keeps no keys and values that could be quantised", hint="use --scope w"

@@ -23,6 +23,9 @@ from icml25cli.papers.quantize.voronoi import LatticeCode
 SCALE = torch.bfloat16
 BLOCK = 8
 
+NOT_FINITE = "a key, value or activation is not finite"
+NOT_FINITE_HINT = "run the model in float32 or bfloat16; if it is, a weight before this one is too large"
+
 
 class VectorQuantizer(Protocol):
     """What stands for a vector after quantisation, and what it costs."""
@@ -161,7 +164,7 @@ class AbsmaxVectors:
         """As :class:`VectorQuantizer` has it; nothing is beyond such a grid."""
         rows = x.float()
         if not is_finite(rows):
-            raise InputError("a key, value or activation is not finite", hint="run the model in float32 or bfloat16")
+            raise InputError(NOT_FINITE, hint=NOT_FINITE_HINT)
         turn = _rotation(self.rotation, rows.shape[-1], self.seed)
         rows = turn.forward(rows)
         top = 2 ** (self.levels - 1) - 1
@@ -187,7 +190,7 @@ def normalised(
     """
     rows = x.reshape(-1, x.shape[-1]).float()
     if not is_finite(rows):
-        raise InputError("a key, value or activation is not finite", hint="run the model in float32 or bfloat16")
+        raise InputError(NOT_FINITE, hint=NOT_FINITE_HINT)
     rows = _rotation(rotation, rows.shape[1], seed).forward(rows)
     # In float64, where no square of a float32 overflows or vanishes.
     scales = (torch.linalg.vector_norm(rows, dim=1, dtype=torch.float64) / rows.shape[1] ** 0.5).to(SCALE)

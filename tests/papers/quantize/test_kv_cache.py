@@ -1,5 +1,6 @@
 """The coded cache in transformers' own generation: the same tokens however the text is cut, batched or padded."""
 
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -121,3 +122,9 @@ def test_bytes_held_are_the_codes(model):
     layers, heads, n = 3, 2, 8
     # A vector of eight: one block of 33 bits in five bytes, and a scale of two.
     assert cache.nbytes == 2 * layers * heads * 64 * (n // 8) * (5 + 2)
+
+
+def test_a_cache_filled_with_gradients_on_can_be_copied(model):
+    cache = coded()
+    model(tokens(1, 6), cache=cache)
+    assert deepcopy(cache).get_seq_length() == 6

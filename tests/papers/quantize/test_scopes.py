@@ -83,6 +83,16 @@ def test_a_block_without_a_cache_is_refused_by_name(tmp_path):
         judge(make_model(tmp_path / "m", "openai-gpt"), tmp_path / "run", Candidate(absmax(4), "none", KV))
 
 
+def test_an_activation_that_overflows_is_found_in_its_block(tmp_path):
+    model = load_model(resolve(make_model(tmp_path / "m")))
+    with torch.no_grad():
+        model.get_parameter("model.layers.1.input_layernorm.weight").fill_(1e30)
+        model.get_parameter("model.layers.1.self_attn.v_proj.weight").mul_(1e9)
+    model.save_pretrained(tmp_path / "m")
+    with pytest.raises(InputError, match=r"model\.layers\.1\."):
+        judge(tmp_path / "m", tmp_path / "run", Candidate(absmax(4), "none", KV))
+
+
 @pytest.mark.parametrize("kind", ["white", "normalized", "diagonal", "full"])
 def test_every_model_of_the_noise_finds_about_as_much_as_the_code_makes(tmp_path, kind):
     directory = make_model(tmp_path / "m")
