@@ -1,5 +1,6 @@
 """`icml25 quantize`: NestQuant on a language model; its verbs on arrays and on codes alone are modules of their own."""
 
+import time
 from dataclasses import asdict
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
@@ -221,8 +222,10 @@ def run(
         from icml25cli.papers.quantize.estimate import estimate
         from icml25cli.papers.quantize.plan import make_plan
 
+        started = time.monotonic()
         streamed = StreamedModel(source, chosen)
         plan, facts = make_plan(streamed, options)
+        report.rows = [{"stage": "planning", "seconds": time.monotonic() - started}]  # which a real run does just so
         _show_estimate(report, estimate(streamed, plan), {"model": source.name, **facts.params}, as_json=as_json)
         return
     with carry_out(source, options, device=chosen, output=output, resume=resume, fresh=fresh) as job:
@@ -265,9 +268,9 @@ def run(
 def _show_estimate(report: Report, found: "Estimate", params: dict[str, Any], *, as_json: bool) -> None:
     mib = 2**20
     report.params = {**params, "dry_run": True}
-    report.rows = [{"stage": stage.stage, "seconds": stage.seconds} for stage in found.stages]
+    report.rows += [{"stage": stage.stage, "seconds": stage.seconds} for stage in found.stages]
     report.metrics = {
-        "seconds": found.seconds,
+        "seconds": sum(row["seconds"] for row in report.rows),
         "memory_mib": found.memory_bytes / mib,
         "run_mib": found.run_bytes / mib,
         "bf16_mib": found.bf16_bytes / mib,
