@@ -8,6 +8,7 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,13 +62,22 @@ def test_readme_lists_exactly_the_commands_that_run():
     assert listed == {name for name, command in COMMANDS.items() if command.module}
 
 
-def test_manual_pages_are_what_the_program_says():
-    spec = importlib.util.spec_from_file_location("generate", ROOT / "man" / "generate.py")
+def script(path: str) -> Any:
+    """A script of the repository that is in no package."""
+    spec = importlib.util.spec_from_file_location(Path(path).stem, ROOT / path)
     assert spec is not None
     assert spec.loader is not None
-    generate = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(generate)
-    pages = generate.pages()
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_table_of_claims_is_what_was_measured():
+    assert script("assets/recipes/claims_table.py").rewritten(README) == README
+
+
+def test_manual_pages_are_what_the_program_says():
+    pages = script("man/generate.py").pages()
     there = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "man").glob("*.1")}
     assert there == pages, "run `make man`"
 
