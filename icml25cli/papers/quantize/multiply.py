@@ -14,7 +14,7 @@ from jaxtyping import Float32, Shaped, UInt8
 from torch import Tensor
 
 from icml25cli.core.errors import InputError
-from icml25cli.papers.quantize.jit import compiled, inline
+from icml25cli.core.jit import compiled, inline
 from icml25cli.papers.quantize.lattice import TIE_OFFSET
 from icml25cli.papers.quantize.packing import block_bits
 from icml25cli.papers.quantize.voronoi import LatticeCode, _shape

@@ -18,7 +18,7 @@ from jaxtyping import UInt8
 from numpy import ndarray
 
 from icml25cli.core.errors import InputError
-from icml25cli.papers.quantize.jit import compiled
+from icml25cli.core.jit import compiled
 
 # numba computes uint64 with a bare integer in float64.
 _U0, _U1, _U3, _U7, _U8, _U255 = (np.uint64(i) for i in (0, 1, 3, 7, 8, 255))

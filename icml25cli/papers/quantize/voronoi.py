@@ -19,8 +19,8 @@ from torch import Tensor
 
 from icml25cli.core.errors import InputError
 from icml25cli.core.forms import check_form
+from icml25cli.core.jit import compiled, inline
 from icml25cli.papers.quantize import torch_codec
-from icml25cli.papers.quantize.jit import compiled, inline
 from icml25cli.papers.quantize.lattice import CLAMP, TIE_OFFSET
 
 MAX_Q = 256  # a digit is one byte

@@ -2,7 +2,7 @@
 
 import pytest
 
-from icml25cli.papers.quantize.jit import compiled
+from icml25cli.core.jit import compiled
 
 
 def double(x):
