@@ -19,25 +19,34 @@ def read_array(path: Path) -> np.ndarray:
     """The array in a ``.npy`` file, or the only one in a ``.npz`` file.
 
     Raises:
-        InputError: the file is absent, torn, of another kind, holds objects, or a ``.npz`` holds several arrays.
+        InputError: as ``read_arrays``, or a ``.npz`` holds several arrays.
     """
-    import numpy as np
-
-    try:
-        loaded = np.load(path, allow_pickle=False)
-        arrays = {"": loaded} if isinstance(loaded, np.ndarray) else dict(loaded)
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror or error}", hint="check the path") from error
-    except Exception as error:  # a torn .npz raises whatever its zip and zlib layers do
-        if "allow_pickle" in str(error):
-            raise InputError(f"{path} holds Python objects, which are never loaded", hint="save numbers") from error
-        raise InputError(f"{path} is not a whole .npy or .npz file", hint="save it again with numpy.save") from error
+    arrays = read_arrays(path)
     if len(arrays) != 1:
         raise InputError(f"{path} holds {len(arrays)} arrays: {', '.join(arrays)}", hint="keep one in a file")
     (array,) = arrays.values()
     if not array.ndim:
         raise InputError(f"{path} has shape (), it should have rows and columns, or be one vector", hint="reshape it")
     return array
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """The arrays in a ``.npz`` file by name; the one in a ``.npy`` file has the name ``""``.
+
+    Raises:
+        InputError: the file is absent, torn, of another kind, or holds objects.
+    """
+    import numpy as np
+
+    try:
+        loaded = np.load(path, allow_pickle=False)
+        return {"": loaded} if isinstance(loaded, np.ndarray) else dict(loaded)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}", hint="check the path") from error
+    except Exception as error:  # a torn .npz raises whatever its zip and zlib layers do
+        if "allow_pickle" in str(error):
+            raise InputError(f"{path} holds Python objects, which are never loaded", hint="save numbers") from error
+        raise InputError(f"{path} is not a whole .npy or .npz file", hint="save it again with numpy.save") from error
 
 
 def write_array(path: Path, array: np.ndarray, *, force: bool = False) -> None:
