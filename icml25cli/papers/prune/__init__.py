@@ -1,0 +1,4 @@
+"""SlimLLM: a smaller dense language model, without gradients, by removing attention heads and feed-forward channels.
+
+Guo, Chen, Tang, Wang: SlimLLM: Accurate Structured Pruning for Large Language Models. ICML 2025.
+"""
