@@ -1,0 +1,161 @@
+"""The language of expressions: a small part of Python's, read with `ast` and never run.
+
+    2*wheat + 5*corn <= budget
+    sum(ship[i, j] for j in markets) <= supply[i] for i in plants if supply[i] > 0
+
+Numbers, names, texts, ``+ - * / // % **``, comparisons, ``and or not in``, indices, tuples, lists, comprehensions, the
+functions of ``FUNCTIONS``, ``.items() .keys() .values()``, and behind a constraint ``for`` and ``if``. Anything else is
+refused here, before a value exists. Knows syntax. Does not know what a name stands for.
+"""
+
+import ast
+import keyword
+import re
+import unicodedata
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from icml25cli.core.errors import InputError
+
+FUNCTIONS = ("sum", "min", "max", "abs", "len", "range", "zip", "enumerate")
+METHODS = ("items", "keys", "values")
+LONGEST = 1_000_000  # characters of an expression
+DEEPEST = 60  # levels of nesting; a sum of many terms is one level
+
+_NODES = (
+    *(ast.Name, ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.Subscript, ast.Tuple, ast.List),
+    *(ast.GeneratorExp, ast.ListComp, ast.comprehension, ast.expr_context),
+    *(ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod, ast.Pow, ast.UAdd, ast.USub),
+    *(ast.And, ast.Or, ast.Not, ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq, ast.In, ast.NotIn),
+)
+_SUMS = (ast.Add, ast.Sub)
+_QUOTED = r"\"[^\"]*\"|'[^']*'"
+_LONE_EQUALS = r"(?<![<>=!])=(?!=)"
+
+
+class FormulaError(InputError):
+    """An expression that does not belong to the language, or whose value is not what its place needs."""
+
+
+class NonLinear(FormulaError):
+    """An expression that is not linear in the decision variables."""
+
+
+class LimitError(FormulaError):
+    """An expression that is too long, too deep, or too large to be evaluated."""
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """An expression and the loops behind it: ``body for ... in ... if ...``."""
+
+    body: ast.expr
+    loops: tuple[ast.comprehension, ...]
+
+
+class Language:
+    """Reads expressions over declared names, which may be any text: ``2 * large pill + small pill``."""
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        names = list(names)
+        odd = sorted((name for name in names if not _is_identifier(name)), key=len, reverse=True)
+        prefix = "name_"
+        while any(name.startswith(prefix) for name in names):
+            prefix += "_"
+        self._aliases = {name: f"{prefix}{position}" for position, name in enumerate(odd)}
+        self._names = {alias: name for name, alias in self._aliases.items()}
+        words = "|".join(rf"(?<!\w){re.escape(name)}(?!\w)" for name in odd) or r"(?!)"
+        self._tokens = re.compile(f"(?P<quoted>{_QUOTED})|(?P<name>{words})|(?P<equals>{_LONE_EQUALS})")
+
+    def parse(self, text: str) -> Parsed:
+        """The syntax tree of ``text``. A lone ``=`` means ``==``; brackets around the whole are dropped.
+
+        Raises:
+            LimitError: the text is too long or too deep.
+            FormulaError: it is no expression, or uses what the language lacks.
+        """
+        if len(text) > LONGEST:
+            raise LimitError(f"the expression has {len(text)} characters", hint=f"at most {LONGEST} are read")
+        inner = self._tokens.sub(self._replaced, text.strip())
+        try:
+            try:
+                tree = ast.parse(inner, mode="eval").body
+            except SyntaxError:  # loops behind an expression are Python only inside brackets
+                tree = ast.parse(f"({inner}\n)", mode="eval").body
+                if not isinstance(tree, ast.GeneratorExp):
+                    raise
+        except SyntaxError as error:
+            raise FormulaError(
+                f"{_excerpt(text)} is no expression: {error.msg}", hint="write it as in Python"
+            ) from error
+        except (RecursionError, MemoryError):
+            raise LimitError("the expression is nested too deeply", hint="use sum(... for ...)") from None
+        except ValueError as error:  # a NUL, or digits by the thousand
+            raise FormulaError(f"{_excerpt(text)} is no expression: {error}", hint="write it as in Python") from error
+        self._check(tree)
+        if isinstance(tree, ast.List) and len(tree.elts) == 1:
+            tree = tree.elts[0]
+        if isinstance(tree, ast.GeneratorExp | ast.ListComp):
+            return Parsed(tree.elt, tuple(tree.generators))
+        return Parsed(tree, ())
+
+    def name(self, identifier: str) -> str:
+        """The declared name that an identifier of a syntax tree stands for."""
+        return self._names.get(identifier, identifier)
+
+    def shown(self, node: ast.AST) -> str:
+        """A part of a syntax tree as the user wrote it, but for blanks."""
+        try:
+            text = ast.unparse(node)
+        except RecursionError:  # of a sum of a thousand terms, which the evaluation of sums can do without
+            return "a long sum"
+        return _excerpt(re.sub(r"\w+", lambda found: self.name(found[0]), text))
+
+    def _replaced(self, found: re.Match[str]) -> str:
+        if found.lastgroup == "quoted":
+            return found[0]
+        return "==" if found.lastgroup == "equals" else self._aliases[found[0]]
+
+    def _check(self, tree: ast.expr) -> None:
+        """Refuse what the language lacks, wherever it stands, also where it would never be evaluated."""
+        waiting: list[tuple[ast.AST, int]] = [(tree, 1)]
+        while waiting:
+            node, depth = waiting.pop()
+            if depth > DEEPEST:
+                raise LimitError("the expression is nested too deeply", hint="use sum(... for ...)")
+            children = list(ast.iter_child_nodes(node))
+            if isinstance(node, ast.Call):
+                self._check_call(node)
+                if isinstance(node.func, ast.Attribute):
+                    children = [node.func.value]
+                else:
+                    children = node.args
+            elif isinstance(node, ast.Constant):
+                if type(node.value) not in (int, float, str):
+                    self._refuse(node)
+            elif not isinstance(node, _NODES) or getattr(node, "is_async", False):
+                self._refuse(node)
+            for child in children:
+                sums = isinstance(node, ast.BinOp) and isinstance(node.op, _SUMS) and child is node.left
+                waiting.append((child, depth if sums and isinstance(child, ast.BinOp) else depth + 1))
+
+    def _check_call(self, node: ast.Call) -> None:
+        named = isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS
+        method = isinstance(node.func, ast.Attribute) and node.func.attr in METHODS and not node.args
+        if not (named or method) or node.keywords:
+            self._refuse(node)
+
+    def _refuse(self, node: ast.AST) -> None:
+        raise FormulaError(
+            f"{self.shown(node)} is not part of the language of formulations",
+            hint=f"there are arithmetic, comparisons, indices, loops, {', '.join(FUNCTIONS)}, .items() and the like",
+        )
+
+
+def _is_identifier(name: str) -> bool:
+    # Python reads identifiers in their NFKC form: the micro sign becomes a Greek letter.
+    return name.isidentifier() and not keyword.iskeyword(name) and unicodedata.normalize("NFKC", name) == name
+
+
+def _excerpt(text: str) -> str:
+    return text if len(text) <= 120 else f"{text[:80]} … {text[-30:]}"
