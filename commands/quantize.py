@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from icml25cli.commands import quantize_arrays, quantize_bench
-from icml25cli.commands.quantize_arrays import Betas, K, Q, RotationName
+from icml25cli.commands.quantize_arrays import Betas, RotationName
 from icml25cli.core import options as opt
 from icml25cli.core.report import Report, show
 from icml25cli.core.verbs import paper_group
@@ -92,15 +92,19 @@ def run(
             "--scope", help="Weights, also keys and values, also activations; repeat to compare. [default: w]"
         ),
     ] = None,
-    q: Q = 14,
-    k: K = 4,
+    q: Annotated[
+        int | None, typer.Option("--q", min=2, max=16, help="Levels per dimension of the lattice code. [default: 14]")
+    ] = None,
+    k: Annotated[
+        int | None, typer.Option("--k", min=1, max=8, help="Scales a block may choose from. [default: 4]")
+    ] = None,
     bits: Annotated[
         float | None,
         typer.Option(
             "--bits",
             min=1.0,
             max=4.25,
-            help="Choose q and k; at most this many bits for digits and scale index.",
+            help="In place of --q and --k: at most so many bits for digits and scale index.",
         ),
     ] = None,
     betas: Betas = "auto",
@@ -175,6 +179,10 @@ def run(
     report = Report("quantize", seed=seed)
     if format == Format.packed and method not in (MethodName.nestquant, MethodName.nestquant_m):
         raise UsageError(f"--format packed is of codes, and {method.value} has none", hint="use --format bf16")
+    if bits is not None and (q, k) != (None, None):
+        raise UsageError("--bits chooses q and k itself", hint="leave out --bits, or --q and --k")
+    if dry_run and (resume or fresh):
+        raise UsageError("--dry-run neither continues a run nor starts one", hint="leave out --resume or --fresh")
     if output:
         check_output(output, force=force)
     if plot:
@@ -195,8 +203,8 @@ def run(
         method=method.value,
         baselines=tuple(b.value for b in baseline or (BaselineName.rtn, BaselineName.gptq) if b != BaselineName.none),
         scopes=tuple(s.value for s in scope or (ScopeName.w,)),
-        q=q,
-        k=k,
+        q=14 if q is None else q,
+        k=4 if k is None else k,
         rate=bits,
         betas=betas,
         beta_rule=beta_rule.value,

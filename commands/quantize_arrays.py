@@ -64,14 +64,14 @@ def encode(
             "method": "nestquant",
             "shape": list(x.shape),
             "bits_per_value": encoded.bits.total / values,
-            "relative_error": encoded.relative_error,
+            "relative_mse": encoded.relative_mse,
             "overloads": encoded.overloads,
             "input_bytes": x.nbytes,
             "output_bytes": output.stat().st_size,
         }
     ]
     report.tables["rate"] = [{name: bits / values for name, bits in asdict(encoded.bits).items()}]
-    report.metrics = {"bits_per_value": encoded.bits.total / values, "relative_error": encoded.relative_error}
+    report.metrics = {"bits_per_value": encoded.bits.total / values, "relative_mse": encoded.relative_mse}
     report.artefacts = [str(output)]
     show(report, as_json=as_json)
 
@@ -98,10 +98,10 @@ def decode(
             "method": "nestquant",
             "shape": list(x.shape),
             "dtype": encoded.dtype,
-            "relative_error": encoded.relative_error,
+            "relative_mse": encoded.relative_mse,
         }
     ]
-    report.metrics = {"relative_error": encoded.relative_error}
+    report.metrics = {"relative_mse": encoded.relative_mse}
     report.artefacts = [str(output)]
     show(report, as_json=as_json)
 
@@ -164,7 +164,7 @@ def _show_contents(report: Report, found: "Contents") -> None:
             "bits_per_value": coded.bits.total / coded.values,
             "digit_entropy_bits": entropy(coded.digits),
             "scale_entropy_bits": entropy(coded.scales) / 8,
-            "relative_error": coded.relative_error,
+            "relative_mse": coded.relative_mse,
             "overloads": coded.overloads,
         }
 
@@ -179,7 +179,7 @@ def _show_contents(report: Report, found: "Contents") -> None:
         "rotation_seed": None if rotation is None else rotation.seed,
     }
     rows: list[Row] = [facts(coded) for coded in found.coded]
-    errors = [coded.relative_error for coded in found.coded if coded.relative_error is not None]
+    errors = [coded.relative_mse for coded in found.coded if coded.relative_mse is not None]
     overloads = [coded.overloads for coded in found.coded if coded.overloads is not None]
     total = {
         "tensors": len(rows),
@@ -187,7 +187,7 @@ def _show_contents(report: Report, found: "Contents") -> None:
         "bits_per_value": sum(coded.bits.total for coded in found.coded) / found.values,
         "digit_entropy_bits": entropy(found.digits),
         "scale_entropy_bits": entropy(found.scales) / 8,
-        "mean_relative_error": sum(errors) / len(errors) if len(errors) == len(rows) else None,
+        "mean_relative_mse": sum(errors) / len(errors) if len(errors) == len(rows) else None,
         "overloads": sum(overloads) if len(overloads) == len(rows) else None,
         "bytes": round(sum(found.bytes.values())),
     }

@@ -229,6 +229,8 @@ def test_a_model_that_is_not_whole_is_named(icml25, llama, tmp_path, spoil, code
         (["MODEL", "--method", "rtn", "--format", "packed"], 2, "--format bf16"),
         (["MODEL", "--betas", "4,3"], 2, "4,3"),
         (["MODEL", "--bits", "3"], 2, "--betas gives them"),  # QUICK has --betas ref
+        (["MODEL", "--betas", "auto", "--bits", "3", "--k", "4"], 2, "chooses q and k"),
+        (["MODEL", "--dry-run", "--resume"], 2, "--dry-run"),
         (["MODEL", "--qa", "full", "--scope", "w+kv"], 2, "--scope w+kv+a"),
         (["MODEL", "--qa", "full", "--scope", "w+kv+a", "--no-ldlq"], 2, "is for LDLQ"),
         (["MODEL", "--q", "99"], 2, "--q"),
@@ -317,7 +319,7 @@ def test_encode_then_decode_brings_the_array_back_to_the_reported_error(icml25, 
     assert decoded.code == 0
     y = np.load(tmp_path / "y.npy")
     relative = float(((x - y).astype(np.float64) ** 2).sum() / (x.astype(np.float64) ** 2).sum())
-    assert relative == pytest.approx(encoded["metrics"]["relative_error"], rel=1e-6)
+    assert relative == pytest.approx(encoded["metrics"]["relative_mse"], rel=1e-6)
     assert relative < 0.0065  # table 4.2: 0.0060 with scales fitted to a Gaussian
     size = (tmp_path / "x.nq").stat().st_size
     assert 8 * size / x.size == pytest.approx(encoded["metrics"]["bits_per_value"], rel=0.05)

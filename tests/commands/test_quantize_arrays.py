@@ -127,7 +127,7 @@ def test_bench_tensor_is_relative_to_the_energy_of_the_matrix(quantize):
     np.save("a.npy", 1e-3 * x)
     scales = "3.47,4.74,6.90,18.11"
     encoded = quantize("encode", "a.npy", "-o", "a.nq", "--rotation", "hadamard", "--betas", scales, "--json").report
-    assert done.report["rows"][0]["distortion"] == pytest.approx(encoded["metrics"]["relative_error"], rel=1e-5)
+    assert done.report["rows"][0]["distortion"] == pytest.approx(encoded["metrics"]["relative_mse"], rel=1e-5)
     assert done.report["params"]["shape"] == [200, 128]
     assert Path("t.png").read_bytes().startswith(b"\x89PNG")
 
@@ -191,7 +191,7 @@ def test_scales_fitted_to_an_array_are_those_that_encode_fits_and_takes(quantize
     assert stored_scales("file.nq") == pytest.approx(written["weights"], rel=1e-12)
     assert stored_scales("auto.nq") == pytest.approx(written["weights"], abs=1e-6)
     encoded = quantize("encode", "x.npy", "-o", "again.nq", "--q", 13, "--betas", "@b.json", "--json").report
-    assert encoded["metrics"]["relative_error"] == pytest.approx(written["sample"]["weights"]["distortion"], rel=1e-3)
+    assert encoded["metrics"]["relative_mse"] == pytest.approx(written["sample"]["weights"]["distortion"], rel=1e-3)
 
 
 def test_scales_fitted_to_a_model_are_those_that_a_run_fits_and_takes(quantize, llama):
@@ -208,7 +208,7 @@ def test_scales_fitted_to_a_model_are_those_that_a_run_fits_and_takes(quantize, 
         assert used == {kind: ", ".join(f"{beta:.4g}" for beta in written[kind]) for kind in kinds}
     inside = quantize("inspect", "out", "--json").report
     recorded = {row["tensor"]: row["relative_mse"] for row in run.report["tables"]["tensors"]}
-    assert {row["tensor"]: row["relative_error"] for row in inside["tables"]["tensors"]} == recorded
+    assert {row["tensor"]: row["relative_mse"] for row in inside["tables"]["tensors"]} == recorded
     assert [row["scale_times_q"] for row in inside["tables"]["scales"]] == pytest.approx(written["weights"])
 
 
@@ -315,7 +315,7 @@ def test_inspect_accounts_for_every_byte_of_a_file(quantize):
     assert sum(row["bytes"] for row in report["tables"]["bytes"]) == pytest.approx(size, rel=1e-9)
     assert report["params"]["q"] == 13
     assert report["rows"][0]["shape"] == [2000, 96]
-    assert report["rows"][0]["relative_error"] == encoded["metrics"]["relative_error"]
+    assert report["rows"][0]["relative_mse"] == encoded["metrics"]["relative_mse"]
     assert report["metrics"]["bits_per_value"] == pytest.approx(encoded["metrics"]["bits_per_value"])
     assert sum(row["blocks"] for row in report["tables"]["scales"]) == 2000 * 12
     assert sum(row["share"] for row in report["tables"]["scales"]) == pytest.approx(1)

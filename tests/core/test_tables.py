@@ -21,6 +21,9 @@ def test_the_only_array_of_an_npz_is_read_and_several_are_refused_by_name(tmp_pa
     np.testing.assert_array_equal(read_array(tmp_path / "one.npz"), np.ones(3))
     with pytest.raises(InputError, match="2 arrays"):
         read_array(tmp_path / "two.npz")
+    np.savez(tmp_path / "none.npz")
+    with pytest.raises(InputError, match="no arrays"):
+        read_array(tmp_path / "none.npz")
 
 
 def test_a_pickle_is_never_loaded(tmp_path):
@@ -46,6 +49,13 @@ def test_a_torn_file_is_named(tmp_path, name, kept):
 def test_a_number_is_no_array(tmp_path):
     np.save(tmp_path / "x.npy", np.float32(1))
     with pytest.raises(InputError, match="shape"):
+        read_array(tmp_path / "x.npy")
+
+
+@pytest.mark.parametrize("shape", [(0, 8), (4, 0), (0,)])
+def test_an_array_without_numbers_is_refused(tmp_path, shape):
+    np.save(tmp_path / "x.npy", np.ones(shape))
+    with pytest.raises(InputError, match="no number"):
         read_array(tmp_path / "x.npy")
 
 

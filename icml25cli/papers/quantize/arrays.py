@@ -44,7 +44,7 @@ class EncodedArray:
         dtype: of the array, one of ``DTYPES``.
         scales: root mean square of each row as stored, (n,) float16, or float32 where float16 would over- or underflow.
         packed: as ``packing.pack`` returns it, for n rows of ⌈d/8⌉ blocks.
-        relative_error: Σ(x − x̂)²/Σx², as the encoder saw it; 0 for an array of zeros.
+        relative_mse: Σ(x − x̂)²/Σx², as the encoder saw it; 0 for an array of zeros.
         overloads: blocks that lay outside the code at their scale.
     """
 
@@ -54,7 +54,7 @@ class EncodedArray:
     dtype: str
     scales: Float[ndarray, "n"]
     packed: dict[str, ndarray]
-    relative_error: float
+    relative_mse: float
     overloads: int
 
     @property
@@ -96,7 +96,7 @@ class EncodedArray:
             "rotation": self.rotation and self.rotation.spec(),
             "shape": self.shape,
             "dtype": self.dtype,
-            "relative_error": self.relative_error,
+            "relative_mse": self.relative_mse,
             "overloads": self.overloads,
         }
         text = {name: value if isinstance(value, str) else json.dumps(value) for name, value in metadata.items()}
@@ -240,7 +240,7 @@ def _read(path: Path) -> tuple[dict[str, str], dict[str, ndarray]]:
         raise InputError(f"{path} cannot be read: {error}") from error
 
 
-_FORM = {"shape": [int], "relative_error": float, "overloads": int, "epsilon": list}
+_FORM = {"shape": [int], "relative_mse": float, "overloads": int, "epsilon": list}
 _KNOWN = {"format", "dtype", "rotation", "q", "betas", "simplified", *_FORM}
 
 
@@ -257,13 +257,13 @@ def _parse(metadata: dict[str, str]) -> tuple[LatticeCode, Rotation | None, tupl
         raise InputError(f"the header names an array of {dtype} of shape {shape}")
     if fields["epsilon"] != [[numerator, 1024] for numerator in TIE_OFFSET_1024]:
         raise InputError("the codes were made with another tie offset", hint="a newer version may read them")
-    if not 0 <= fields["relative_error"] <= 1e300 or fields["overloads"] < 0:
-        raise InputError(f"the header names an error of {fields['relative_error']} and {fields['overloads']} overloads")
+    if not 0 <= fields["relative_mse"] <= 1e300 or fields["overloads"] < 0:
+        raise InputError(f"the header names an error of {fields['relative_mse']} and {fields['overloads']} overloads")
     rotation = None if spec is None else Rotation.from_spec(spec)
     if rotation is not None and rotation.n != shape[-1]:
         raise InputError(f"the rotation has width {rotation.n}, the rows have {shape[-1]} columns")
     code = LatticeCode.from_spec(fields)
-    return code, rotation, shape, dtype, fields["relative_error"], fields["overloads"]
+    return code, rotation, shape, dtype, fields["relative_mse"], fields["overloads"]
 
 
 def _valid_scales(scales: ndarray | None, *, rows: int) -> Float[ndarray, "n"]:

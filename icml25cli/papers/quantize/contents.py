@@ -38,7 +38,7 @@ class Coded:
         bits: where the stored bits go, without headers of files.
         digits: how often each digit 0..q-1 stands in the codes.
         scales: blocks by scale.
-        relative_error: as the encoder saw it, |X - X'|^2 / |X|^2; None where it is not recorded.
+        relative_mse: as the encoder saw it, |X - X'|^2 / |X|^2; None where it is not recorded.
         overloads: blocks outside the code at every scale; None where it is not recorded.
     """
 
@@ -50,7 +50,7 @@ class Coded:
     bits: Bits
     digits: Int64[ndarray, "q"]
     scales: Int64[ndarray, "k"]
-    relative_error: float | None
+    relative_mse: float | None
     overloads: int | None
 
     @property
@@ -108,7 +108,7 @@ def array_contents(path: Path) -> Contents:
     for rows in _chunks(len(x.scales), x.shape[-1]):
         part = _counts(*unpack({name: array[rows] for name, array in x.packed.items()}, q, k), q, k)
         digits, scales = digits + part[0], scales + part[1]
-    coded = Coded("codes", x.shape, x.dtype, x.code, x.rotation, x.bits, digits, scales, x.relative_error, x.overloads)
+    coded = Coded("codes", x.shape, x.dtype, x.code, x.rotation, x.bits, digits, scales, x.relative_mse, x.overloads)
     return Contents("a file of codes", (coded,), _bytes([coded], 0, path.stat().st_size))
 
 
@@ -149,7 +149,7 @@ def _matrix(
     name: str,
     matrix: PackedMatrix,
     index: dict[str, StoredTensor],
-    relative_error: float | None,
+    relative_mse: float | None,
     overloads: int | None,
 ) -> Coded:
     there = {part: f"{name}.{part}" for part in PARTS if f"{name}.{part}" in index}
@@ -171,7 +171,7 @@ def _matrix(
     if beta_index.shape != (rows, matrix.blocks):
         raise InputError(f"codes of shape {beta_index.shape} do not fit {rows} rows of {columns} weights")
     counts = _counts(digits, beta_index, q, k)
-    return Coded(name, (rows, columns), None, code, matrix.rotation, bits, *counts, relative_error, overloads)
+    return Coded(name, (rows, columns), None, code, matrix.rotation, bits, *counts, relative_mse, overloads)
 
 
 def _counts(

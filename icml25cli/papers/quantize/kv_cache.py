@@ -17,6 +17,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
+from icml25cli.core.errors import InputError
 from icml25cli.papers.quantize.vectors import LatticeVectors, PackedVectors
 
 
@@ -89,8 +90,21 @@ class CodedLayer(CacheLayerMixin):
         *_: object,
         **__: object,
     ) -> tuple[Float[Tensor, "batch heads tokens n"], Float[Tensor, "batch heads tokens n"]]:
-        """Code new tokens; return keys and values of all tokens as their codes have them."""
+        """Code new tokens; return keys and values of all tokens as their codes have them.
+
+        Raises:
+            InputError: there is no token, or keys are of another batch than the tokens held.
+        """
         keys, values = self._sides
+        batch, heads, new = key_states.shape[:3]
+        if not new:
+            raise InputError("no new tokens came to the cache", hint="give at least one")
+        if keys.packed is not None and (batch, heads) != keys.packed.scales.shape[:2]:
+            held = " x ".join(map(str, keys.packed.scales.shape[:2]))
+            raise InputError(
+                f"the cache holds {held} sequences and heads, and {batch} x {heads} came",
+                hint="reset it for a new text",
+            )
         self.is_initialized = True
         return keys.append(key_states), values.append(value_states)
 

@@ -14,17 +14,9 @@ from jaxtyping import Float64
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from icml25cli.core.likelihood import (
-    Estimate,
-    chunk_positions,
-    estimate,
-    kl_divergence,
-    paired_difference,
-    perplexity,
-    token_nll,
-)
-from icml25cli.core.progress import track
+from icml25cli.core.likelihood import Estimate, estimate, paired_difference, perplexity
 from icml25cli.core.runs import Run
+from icml25cli.core.scoring import score_states
 from icml25cli.core.streaming import StreamedModel
 from icml25cli.papers.quantize import pipeline
 from icml25cli.papers.quantize.pipeline import FLOAT, NOTHING, Candidate, Plan, Tally
@@ -237,24 +229,10 @@ def _judge(candidate: Candidate, score: Score, blocks: list[dict[str, Any]]) -> 
     return Judged(candidate, score, seconds, weights, bits, tuple(tensors), kv, activations)
 
 
-@torch.no_grad()
 def _write_scores(model: StreamedModel, plan: Plan, run: Run) -> None:
     states = pipeline.final_states(model, run)
-    windows, length = plan.evaluation.shape
     keys = [FLOAT, *(candidate.key for candidate in plan.candidates)]
-    scores = {f"{key}.{what}": torch.zeros(windows, dtype=torch.float64) for key in keys for what in ("nll", "kl")}
-    with model.head():
-        step = chunk_positions(model.logits(states[FLOAT][:1], slice(0, 1)).shape[-1])
-        for window in track(windows, "scoring"):
-            for start in range(0, length - 1, step):
-                stop = min(start + step, length - 1)
-                targets = plan.evaluation[window, start + 1 : stop + 1].to(model.device)
-                reference = None
-                for key in keys:
-                    logits = model.logits(states[key][window : window + 1], slice(start, stop))[0]
-                    reference = logits if reference is None else reference
-                    scores[f"{key}.nll"][window] += token_nll(logits, targets).double().sum().item()
-                    scores[f"{key}.kl"][window] += kl_divergence(reference, logits).sum().item() / (length - 1)
+    scores = score_states(model, {key: states[key] for key in keys}, plan.evaluation, reference=FLOAT)
 
     def write(path: Path) -> None:
         save_file(scores, path)

@@ -46,7 +46,7 @@ def test_another_process_decodes_the_file_to_the_encoders_error(tmp_path, kind):
     encoded.save(tmp_path / "x.nq")
     subprocess.run([sys.executable, "-c", DECODE, tmp_path / "x.nq", tmp_path / "x.npy"], check=True)
     error = relative(x, np.load(tmp_path / "x.npy"))
-    assert error == pytest.approx(encoded.relative_error, rel=1e-6, abs=1e-6)
+    assert error == pytest.approx(encoded.relative_mse, rel=1e-6, abs=1e-6)
     assert error == pytest.approx(0.00691, rel=0.02)
 
 
@@ -94,7 +94,7 @@ def test_the_simplified_code_is_read_as_what_it_is(tmp_path):
     read = EncodedArray.load(tmp_path / "x.nq")
     assert read.code.simplified
     assert np.array_equal(read.decode(), encoded.decode())
-    assert relative(x, read.decode()) == pytest.approx(encoded.relative_error, rel=1e-5)
+    assert relative(x, read.decode()) == pytest.approx(encoded.relative_mse, rel=1e-5)
 
 
 def test_zero_rows_stay_zero():
@@ -106,7 +106,7 @@ def test_zero_rows_stay_zero():
     assert encoded.scales[0] == 0
     assert relative(x, back) < 0.02
     zeros = encode_array(np.zeros((2, 3)), CODE)
-    assert zeros.relative_error == 0
+    assert zeros.relative_mse == 0
     assert not zeros.decode().any()
 
 
@@ -141,7 +141,7 @@ def test_rotation_brings_an_outlier_back_inside_the_code():
     plain, turned = encode_array(x, code), encode_array(x, code, Rotation("random-hadamard", 256))
     assert plain.overloads == 50
     assert turned.overloads == 0
-    assert turned.relative_error < plain.relative_error / 3
+    assert turned.relative_mse < plain.relative_mse / 3
 
 
 def test_sampled_blocks_are_those_of_the_rows():
@@ -231,7 +231,7 @@ def test_rows_near_the_ends_of_single_precision_cost_no_more_than_others(largest
     x = normal(64, 64).astype(np.float64)
     scaled = x * (largest / np.abs(x).max())
     assert relative(scaled, encode_array(scaled, CODE).decode()) == pytest.approx(
-        encode_array(x, CODE).relative_error, rel=0.02
+        encode_array(x, CODE).relative_mse, rel=0.02
     )
 
 
@@ -268,8 +268,8 @@ def test_rows_near_the_ends_of_single_precision_cost_no_more_than_others(largest
         ({"betas": "[1" + "0" * 400 + "]"}, "is not a positive number"),
         ({"simplified": "1"}, "simplified"),
         ({"shaping": '"cube"'}, "'shaping', unknown"),
-        ({"relative_error": "NaN"}, "an error of nan"),
-        ({"relative_error": "1e999"}, "an error of inf"),
+        ({"relative_mse": "NaN"}, "an error of nan"),
+        ({"relative_mse": "1e999"}, "an error of inf"),
         ({"overloads": "-1"}, "-1 overloads"),
     ],
 )

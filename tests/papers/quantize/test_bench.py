@@ -128,7 +128,7 @@ def test_a_matrix_is_measured_as_the_encoder_codes_it():
     rows = bench.matrix_rows(x, turn, samples=x.size, seed=0)
     point = bench.rate_distortion(rows, [code], bench.gaussian_blocks(0))[0]
     encoded = encode_array(x, code, turn)
-    assert point.distortion == pytest.approx(encoded.relative_error, rel=1e-5)
+    assert point.distortion == pytest.approx(encoded.relative_mse, rel=1e-5)
     assert point.overloads == encoded.overloads
     plain = encoded.bits
     assert point.bits_raw is not None

@@ -53,7 +53,7 @@ def test_a_file_is_described_by_what_its_codes_are(vectors):
     assert sum(found.bytes.values()) == pytest.approx(vectors.stat().st_size, rel=1e-9)
     assert found.bytes["header"] < 0.01 * vectors.stat().st_size
     assert found.bytes["code"] == pytest.approx(1_200_000 * log2(13) / 8)
-    assert coded.relative_error == pytest.approx(0.0075, rel=0.03)  # table 4.2, 0.00646 at q = 14
+    assert coded.relative_mse == pytest.approx(0.0075, rel=0.03)  # table 4.2, 0.00646 at q = 14
 
 
 def test_entropies():
@@ -91,7 +91,7 @@ def test_a_packed_directory_is_described_matrix_by_matrix(packed):
     for coded in found.coded:
         assert coded.digits.sum() == coded.values
         assert coded.scales.sum() == coded.values / 8
-        assert (coded.relative_error, coded.overloads) == (None, None)
+        assert (coded.relative_mse, coded.overloads) == (None, None)
 
 
 def test_what_a_run_recorded_beside_the_directory_is_read(packed):
@@ -99,9 +99,9 @@ def test_what_a_run_recorded_beside_the_directory_is_read(packed):
     rows = [{"tensor": name, "relative_mse": 0.006, "overloads": 2}]
     (packed.parent / "report.json").write_text(json.dumps({"tables": {"tensors": rows}}))
     found = {coded.name: coded for coded in model_contents(packed.parent).coded}
-    assert (found[name].relative_error, found[name].overloads) == (0.006, 2)
+    assert (found[name].relative_mse, found[name].overloads) == (0.006, 2)
     (packed.parent / "report.json").write_text('{"tables": 3}')
-    assert all(coded.relative_error is None for coded in model_contents(packed).coded)
+    assert all(coded.relative_mse is None for coded in model_contents(packed).coded)
 
 
 def shard_of(packed: Path, name: str) -> Path:

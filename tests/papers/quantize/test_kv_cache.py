@@ -8,6 +8,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from icml25cli.core.errors import InputError
 from icml25cli.papers.quantize.kv_cache import KVCache
 from icml25cli.papers.quantize.scales import reference_code
 from icml25cli.papers.quantize.vectors import LatticeVectors
@@ -113,6 +114,18 @@ def test_cutting_off_and_starting_again(model):
     torch.testing.assert_close(again, model(ids, cache=coded()).logits[:, 7:], rtol=1e-4, atol=1e-5)
     cache.reset()
     assert cache.get_seq_length() == cache.nbytes == 0
+
+
+@torch.no_grad()
+def test_what_does_not_continue_the_tokens_held_is_refused(model):
+    cache = coded()
+    model(tokens(1, 12), cache=cache)
+    with pytest.raises(InputError, match="2 x 2 came"):
+        model(tokens(2, 1), cache=cache)
+    nothing = torch.zeros(1, 2, 0, 8)
+    with pytest.raises(InputError, match="no new tokens"):
+        cache.update(nothing, nothing, 0)
+    assert cache.get_seq_length() == 12
 
 
 @torch.no_grad()
