@@ -122,11 +122,12 @@ def build_graph(
     if not len(pairs):
         raise InputError(f"{name} has no edge between two different nodes", hint="check what was read")
     given = codes(canonical(pairs), len(ids))
-    kept, inverse = np.unique(given, return_inverse=True)
-    both_ways = len(np.unique(codes(pairs, len(ids)))) - len(kept)
+    kept, inverse, count = np.unique(given, return_inverse=True, return_counts=True)
+    forward = np.bincount(inverse, pairs[:, 0] < pairs[:, 1], minlength=len(kept))
+    both_ways = int(((forward > 0) & (forward < count)).sum())
     if directed:
         notes.append(f"directed edges taken as undirected; {both_ways:,} were there in both directions")
-    elif both_ways:
+    elif 0 < both_ways < len(kept):  # all of them, and it is how the file lists an edge
         notes.append(f"{both_ways:,} edge{'s' * (both_ways > 1)} given in both directions, taken once")
     if repeated := len(given) - len(kept) - both_ways:
         notes.append(f"{repeated:,} repeated edge{'s' * (repeated > 1)} merged")

@@ -1,0 +1,94 @@
+"""Training, validation and test pairs that somebody else made: a folder of edge lists, or a `.npz` of arrays.
+
+Knows files and ids. Does not know a graph, and merges nothing, so that an audit sees what was given.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from jaxtyping import Int64
+from numpy import ndarray
+
+from icml25cli.core.errors import InputError
+from icml25cli.core.tables import read_arrays
+from icml25cli.papers.linkpred.edge_list import TEXT, in_natural_order, read_parquet, read_text
+
+PARTS = ("train", "valid", "test", "valid_negatives", "test_negatives")
+_WORDS = {"train": "train(ing)?", "valid": "val(id|idation)?", "test": "test"}
+_FILE = {
+    **{part: rf"{word}([_-]?(pos|positives?|edges?))?" for part, word in _WORDS.items()},
+    **{f"{part}_negatives": rf"{word}[_-]?neg(s|atives?)?" for part, word in _WORDS.items() if part != "train"},
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Parts:
+    """Pairs as they were given.
+
+    Attributes:
+        ids: names of nodes.
+        pairs: by part of ``PARTS``, rows of ``ids``: (k, 2), or for negatives (p, k, 2), each positive's own. Training
+            and test are always there.
+        metric: what OGB judges by, where the parts are OGB's; else None.
+    """
+
+    ids: tuple[str, ...]
+    pairs: dict[str, Int64[ndarray, "*k 2"]]
+    metric: str | None = None
+
+
+def read_parts(path: Path) -> Parts:
+    """Read a ``.npz`` with arrays of the names in ``PARTS``, as `icml25 linkpred split -o` writes it; or a folder with
+    such a ``split.npz``, or with an edge list a part: train.csv, valid.csv, test.csv, valid_neg.csv, test_neg.csv.
+
+    Raises:
+        InputError: a part is missing twice over or torn, or training or test is missing.
+    """
+    if path.is_dir() and (path / "split.npz").is_file():
+        path = path / "split.npz"
+    parts = _folder(path) if path.is_dir() else _npz(path)
+    for needed in ("train", "test"):
+        if needed not in parts.pairs:
+            raise InputError(f"{path} holds no {needed} pairs", hint="train.csv and test.csv, or a .npz, are expected")
+    return parts
+
+
+def _npz(path: Path) -> Parts:
+    arrays = read_arrays(path)
+    pairs = {}
+    for part in PARTS:
+        if part in arrays:
+            array = arrays[part]
+            if (
+                array.ndim not in (2, 3)
+                or array.shape[-1] != 2
+                or array.dtype.kind not in "iu"
+                or array.min(initial=0) < 0
+            ):
+                raise InputError(f"{path}: {part} holds no pairs of nodes", hint="whole numbers of shape (k, 2)")
+            pairs[part] = array.astype(np.int64)
+    most = max((int(array.max(initial=-1)) for array in pairs.values()), default=-1)
+    return Parts(tuple(str(i) for i in range(most + 1)), pairs)
+
+
+def _folder(folder: Path) -> Parts:
+    ids: dict[str, int] = {}
+    pairs = {}
+    for part, pattern in _FILE.items():
+        kinds = "|".join(map(re.escape, (*TEXT, ".parquet")))
+        files = [
+            file for file in sorted(folder.iterdir()) if re.fullmatch(rf"{pattern}({kinds})(\.gz)?", file.name.lower())
+        ]
+        if len(files) > 1:
+            raise InputError(f"{folder} holds {files[0].name} and {files[1].name}", hint="keep one file a part")
+        if files:
+            found = read_parquet(files[0]) if files[0].suffix == ".parquet" else read_text(files[0])
+            rows = np.array([ids.setdefault(name, len(ids)) for name in found.ids], dtype=np.int64)
+            pairs[part] = rows[found.pairs]
+    names = list(ids)
+    stacked = np.concatenate([*pairs.values(), np.empty((0, 2), np.int64)])
+    names, stacked = in_natural_order(names, stacked)
+    ends = np.cumsum([len(array) for array in pairs.values()])[:-1]
+    return Parts(tuple(names), dict(zip(pairs, np.split(stacked, ends) if pairs else [], strict=True)))
