@@ -1,11 +1,12 @@
-"""Lets transformers load what ``icml25 quantize`` packs: import this module, then call ``from_pretrained`` as ever.
+"""Lets transformers load what ``icml25 quantize`` packs and ``icml25 prune`` writes: import this module, then call
+``from_pretrained`` as ever.
 
     import icml25cli.hf
     model = AutoModelForCausalLM.from_pretrained("DIR/packed")
     model.generate(**inputs, cache=icml25cli.hf.kv_cache(model))  # where keys and values were quantised, too
 
-Matrices stay in memory as codes. Knows transformers' hooks for quantised checkpoints. Does not know how codes are
-decoded.
+Packed matrices stay in memory as codes; pruned models need no ``trust_remote_code``. Knows transformers' hooks for
+quantised checkpoints. Does not know how codes are decoded.
 """
 
 from math import prod
@@ -24,12 +25,15 @@ from transformers.utils.quantization_config import QuantizationConfigMixin
 
 from icml25cli.core.checkpoint import StoredTensor, tensor_index
 from icml25cli.core.errors import InputError
+from icml25cli.core.models import know_pruned
 from icml25cli.papers.quantize.kv_cache import KVCache
 from icml25cli.papers.quantize.matrix import dequantize
 from icml25cli.papers.quantize.packed import QUANT_METHOD, PackedLinear, PackedMatrix, PackedSpec
 
 # As safetensors spells them.
 _DTYPES = {"U8": torch.uint8, "U32": torch.uint32, "F16": torch.float16, "F32": torch.float32}
+
+know_pruned()
 
 
 class NestQuantConfig(QuantizationConfigMixin):

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")  # read once, when huggingface_hub is imported
 
+PRUNED = "pruned_"  # what the types of models in modeling_pruned begin with
 FREE_DOWNLOAD = 50_000_000  # bytes that are fetched without asking
 _HUB_SECONDS = 10
 # Not every safetensors file: some repositories hold the same weights twice, the second time as consolidated.*.
@@ -210,14 +211,15 @@ def _check_causal(path: Path, config: dict[str, Any], trust_remote_code: bool) -
         if not isinstance(config.get(field) or kind(), kind):
             raise InputError(f"{file}: {field} is no {'object' if kind is dict else 'list'}")
     remote = "AutoModelForCausalLM" in (config.get("auto_map") or {})
-    known = config["model_type"] in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+    ours = know_pruned() if config["model_type"].startswith(PRUNED) else {}
+    known = config["model_type"] in {*MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, *ours}
     if not known and not (remote and trust_remote_code):
         raise InputError(
             f"{file}: transformers knows no causal language model of type {config['model_type']}",
             hint="it brings code of its own: --trust-remote-code runs it" if remote else None,
         )
     architectures = [str(name) for name in config.get("architectures") or []]
-    causal = set(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values())
+    causal = {*MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.values(), *ours.values()}
     if known and architectures and not causal.intersection(architectures):
         raise InputError(f"{file} names the architecture {architectures[0]}, which is no causal language model")
     _check_counts(file, config, len(tensor_index(path)))
@@ -225,6 +227,21 @@ def _check_causal(path: Path, config: dict[str, Any], trust_remote_code: bool) -
         AutoConfig.from_pretrained(str(path), local_files_only=True, trust_remote_code=trust_remote_code)
     except Exception as error:  # transformers checks fields by many kinds of exception
         raise InputError(f"{file} cannot be used: {first_line(error)}") from error
+
+
+def know_pruned() -> dict[str, str]:
+    """Let transformers load what ``icml25 prune`` writes without running the code beside it: class names by type."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    from icml25cli.core.modeling_pruned import Pruned
+
+    classes: Any = Pruned.__subclasses__()
+    for model in classes:
+        AutoConfig.register(model.config_class.model_type, model.config_class, exist_ok=True)
+        AutoModelForCausalLM.register(model.config_class, model, exist_ok=True)
+        model.config_class.register_for_auto_class()  # save_pretrained then copies the code, too
+        model.register_for_auto_class("AutoModelForCausalLM")
+    return {model.config_class.model_type: model.__name__ for model in classes}
 
 
 def _check_counts(file: Path, config: dict[str, Any], tensors: int) -> None:

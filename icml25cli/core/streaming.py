@@ -410,7 +410,9 @@ def write_checkpoint(
     directory: Path,
     source: ModelSource,
     blocks: Iterable[dict[str, Tensor]],
-    dtype: torch.dtype = torch.bfloat16,
+    dtype: torch.dtype | None = torch.bfloat16,
+    config: dict[str, Any] | None = None,
+    block_count: int | None = None,
 ) -> None:
     """Write a model directory that plain ``AutoModelForCausalLM.from_pretrained`` loads, one shard a block.
 
@@ -419,30 +421,36 @@ def write_checkpoint(
         source: gives config, tokenizer and all tensors outside the blocks.
         blocks: for each block in order its tensors by checkpoint name, as ``StreamedModel.block_tensors`` gives them.
         dtype: of all floating-point tensors that the source has too; others (codes, scales) are written as they are.
+            None leaves every tensor as it is.
+        config: in place of the source's, whose every block then need not be there.
+        block_count: of ``blocks``, where it is not the source's.
 
     Raises:
         ValueError: ``blocks`` yields too few or too many.
         OSError, SafetensorError: the disk is full or the place read-only; ``runs`` turns them into OutputError.
     """
     model = StreamedModel(source)
-    shards = model.block_count + 1
+    block_count = model.block_count if block_count is None else block_count
+    shards = block_count + 1
     weight_map: dict[str, str] = {}
     size = 0
     for tensors in chain(blocks, [dict(model.other_tensors())]):
         name = f"model-{len(set(weight_map.values())) + 1:05}-of-{shards:05}.safetensors"
         cast = {
-            key: (x.to(dtype) if x.is_floating_point() and key in model._index else x).cpu().contiguous()
+            key: (x.to(dtype) if dtype and x.is_floating_point() and key in model._index else x).cpu().contiguous()
             for key, x in tensors.items()
         }
         save_file(cast, directory / name, metadata={"format": "pt"})
         weight_map |= dict.fromkeys(cast, name)
         size += sum(x.nbytes for x in cast.values())
     if len(set(weight_map.values())) != shards:
-        raise ValueError(f"a model of {model.block_count} blocks was given {len(set(weight_map.values())) - 1}")
+        raise ValueError(f"a model of {block_count} blocks was given {len(set(weight_map.values())) - 1}")
     index = {"metadata": {"total_size": size}, "weight_map": weight_map}
     (directory / INDEX).write_text(json.dumps(index, indent=2) + "\n")
-    config = {key: value for key, value in source.config.items() if key not in ("torch_dtype", "quantization_config")}
-    config["dtype"] = str(dtype).removeprefix("torch.")
+    config = {key: value for key, value in (config or source.config).items() if key != "quantization_config"}
+    if dtype:
+        config.pop("torch_dtype", None)
+        config["dtype"] = str(dtype).removeprefix("torch.")
     (directory / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     for pattern in _COPIED.split():
         for file in source.path.glob(pattern):
