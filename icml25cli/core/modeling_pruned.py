@@ -39,8 +39,9 @@ class Pruned:
     """
 
     def __init__(self: Any, config: Any, *args: Any, **kwargs: Any) -> None:
-        super().__init__(config, *args, **kwargs)
-        blocks = self.base_model.h if isinstance(self, GPT2LMHeadModel) else self.base_model.layers
+        stock: Any = super()
+        stock.__init__(config, *args, **kwargs)
+        blocks: Any = self.base_model.h if isinstance(self, GPT2LMHeadModel) else self.base_model.layers
         if len(config.pruned_layers) != len(blocks):
             raise ValueError(f"pruned_layers has {len(config.pruned_layers)} entries for {len(blocks)} layers")
         for block, widths in zip(blocks, config.pruned_layers, strict=True):

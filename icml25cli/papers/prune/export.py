@@ -2,7 +2,8 @@
 
 ``custom``: every layer as wide as it is now, by a modelling file in the directory. ``uniform``: all layers alike, by
 the stock classes of transformers. ``padded``: zeros where something was cut, by the stock classes, in the original
-shape; no smaller, and the same function. Knows plans, tensors of blocks and config.json. Does not know how either was found.
+shape; no smaller, and the same function. Knows plans, tensors of blocks and config.json. Does not know how either was
+found.
 """
 
 from __future__ import annotations
