@@ -25,16 +25,13 @@ from scipy.sparse.linalg import eigsh
 
 from icml25cli.core.errors import InputError
 from icml25cli.core.jit import compiled
-from icml25cli.core.progress import note
 from icml25cli.papers.linkpred.graph import Features
+from icml25cli.papers.linkpred.ppr import by_source, ppr, ungrouped
 
 LOCAL = ("common_neighbors", "jaccard", "preferential_attachment", "adamic_adar", "resource_allocation")
 HEURISTICS = (*LOCAL, "katz", "ppr", "shortest_path", "feature_cosine")
 KATZ_BETA = 0.005
 KATZ_EXACT = 3000  # nodes below which walks of every length count, else those of up to three steps
-PPR_RESTART = 0.15
-PPR_TOLERANCE = 1e-7  # error of π_u(v) over the degree of v
-PPR_WORK = 2e10  # steps of all pushes together, beyond which the tolerance is relaxed
 UNREACHABLE = 1 / 999
 _BATCH = 2**22  # stored numbers of two feature slices
 
@@ -134,13 +131,13 @@ def katz(adjacency: sparse.csr_array, pairs: Int64[ndarray, "k 2"], beta: float 
     Walks of every length, (I − βA)⁻¹ − I, below ``KATZ_EXACT`` nodes if the series converges there (β times the
     largest eigenvalue is below 1); else walks of up to three steps.
     """
-    grouped, first, order = _by_source(pairs)
+    grouped, first, order = by_source(pairs)
     scores = np.empty(len(pairs))
     if adjacency.shape[0] < KATZ_EXACT and beta * _largest_eigenvalue(adjacency) < 1:
         _all_walks(adjacency, grouped, first, beta, scores)
     else:
         _short_walks(adjacency.indptr, adjacency.indices, grouped, first, beta, scores)
-    return _ungrouped(scores, order)
+    return ungrouped(scores, order)
 
 
 def _largest_eigenvalue(adjacency: sparse.csr_array) -> float:
@@ -148,25 +145,6 @@ def _largest_eigenvalue(adjacency: sparse.csr_array) -> float:
         return float(np.linalg.eigvalsh(adjacency.toarray()).max())
     start = np.ones(adjacency.shape[0])  # Lanczos would begin at random
     return float(eigsh(adjacency.astype(np.float64), k=1, which="LA", v0=start, return_eigenvectors=False, tol=1e-6)[0])
-
-
-def _by_source(pairs: Int64[ndarray, "k 2"]) -> tuple[Int64[ndarray, "k 2"], Int64[ndarray, "s"], Int64[ndarray, "k"]]:
-    """Pairs in groups of one first node, where each group begins (the end included), and their rows before.
-
-    Scores here are symmetric, so a pair is turned to begin with the node that more pairs have.
-    """
-    uses = np.bincount(pairs.ravel())[pairs] if len(pairs) else pairs
-    turned = np.where((uses[:, 1] > uses[:, 0])[:, None], pairs[:, ::-1], pairs)
-    order = np.argsort(turned[:, 0], kind="stable")
-    grouped = np.ascontiguousarray(turned[order])
-    first = np.flatnonzero(np.diff(grouped[:, 0], prepend=-1))
-    return grouped, np.append(first, len(pairs)), order
-
-
-def _ungrouped(scores: Float64[ndarray, "k"], order: Int64[ndarray, "k"]) -> Float64[ndarray, "k"]:
-    result = np.empty_like(scores)
-    result[order] = scores
-    return result
 
 
 def _all_walks(adjacency: sparse.csr_array, pairs: ndarray, first: ndarray, beta: float, scores: ndarray) -> None:
@@ -204,112 +182,6 @@ def _short_walks(indptr: Any, indices: Any, pairs: Any, first: Any, beta: float,
             one[indices[i]] = 0
             for j in range(indptr[indices[i]], indptr[indices[i] + 1]):
                 two[indices[j]] = 0
-
-
-def ppr(
-    adjacency: sparse.csr_array, pairs: Int64[ndarray, "k 2"], tolerance: float | None = None
-) -> Float64[ndarray, "k"]:
-    """Personalised PageRank of v from u plus that of u from v, with restart probability ``PPR_RESTART``.
-
-    One push from u gives both, since d(u) π_u(v) = d(v) π_v(u) in an undirected graph.
-
-    Args:
-        tolerance: the error is at most this times d(u) + d(v); by default ``PPR_TOLERANCE``, or as much more as keeps
-            the work for all sources together within ``PPR_WORK``.
-    """
-    grouped, first, order = _by_source(pairs)
-    if tolerance is None:
-        tolerance = _affordable(len(first) - 1, adjacency.nnz)
-    reached = np.empty(len(pairs))
-    _ppr_of_pairs(adjacency.indptr, adjacency.indices, grouped, first, PPR_RESTART, tolerance, reached)
-    degrees = np.diff(adjacency.indptr).astype(np.float64)
-    of_u, of_v = degrees[grouped].T
-    return _ungrouped(reached * (1 + of_u / np.maximum(of_v, 1)), order)
-
-
-def _affordable(sources: int, stored: int) -> float:
-    """The tolerance of pushes from that many sources: each takes at most 1/(tolerance · restart) steps."""
-    sweeps = np.log(PPR_TOLERANCE) / np.log(1 - PPR_RESTART)  # of the whole graph, after which little is left to push
-    if sources * sweeps * stored <= PPR_WORK:
-        return PPR_TOLERANCE
-    relaxed = max(PPR_TOLERANCE, sources / (PPR_RESTART * PPR_WORK))
-    if relaxed > PPR_TOLERANCE:
-        note(f"personalised PageRank from {sources:,} nodes is computed to {relaxed:.0e} of a node's degree")
-    return relaxed
-
-
-def ppr_rows(
-    adjacency: sparse.csr_array, sources: Int64[ndarray, "s"], tolerance: float = PPR_TOLERANCE
-) -> sparse.csr_array:
-    """Personalised PageRank from each of ``sources`` to all nodes v, sparse (s, n), to ``tolerance`` · d(v)."""
-    n = adjacency.shape[0]
-    rows = []
-    for source in sources:
-        nodes, values = _ppr_row(adjacency.indptr, adjacency.indices, int(source), PPR_RESTART, tolerance)
-        rows.append(sparse.csr_array((values, (np.zeros(len(nodes), np.int64), nodes)), shape=(1, n)))
-    return sparse.csr_array(sparse.vstack(rows)) if rows else sparse.csr_array((0, n))
-
-
-@compiled
-def _push(
-    indptr: Any, indices: Any, source: int, restart: float, tolerance: float, rank: Any, rest: Any, queue: Any, met: Any
-) -> int:
-    """Forward push (Andersen, Chung and Lang 2006) without laziness; ``rank`` and ``rest`` come and stay zero outside
-    the first nodes of ``met``, whose number is returned. ``queue`` is a ring of n places: no node stands in it twice.
-    """
-    n = len(indptr) - 1
-    rest[source] = 1.0
-    met[0], count = source, 1
-    queue[0], head, waiting = source, 0, 1
-    while waiting:
-        w = queue[head]
-        head = (head + 1) % n
-        waiting -= 1
-        mass = rest[w]
-        rest[w] = 0.0
-        begin, end = indptr[w], indptr[w + 1]
-        if begin == end:  # a walker that cannot leave
-            rank[w] += mass
-            continue
-        rank[w] += restart * mass
-        share = (1 - restart) * mass / (end - begin)
-        for i in range(begin, end):
-            x = indices[i]
-            before = rest[x]
-            if before == 0.0 and rank[x] == 0.0:
-                met[count] = x
-                count += 1
-            rest[x] = before + share
-            bar = tolerance * (indptr[x + 1] - indptr[x])
-            if before < bar <= rest[x]:
-                queue[(head + waiting) % n] = x
-                waiting += 1
-    return count
-
-
-@compiled
-def _ppr_of_pairs(
-    indptr: Any, indices: Any, pairs: Any, first: Any, restart: float, tolerance: float, reached: Any
-) -> None:
-    n = len(indptr) - 1
-    rank, rest, queue, met = np.zeros(n), np.zeros(n), np.empty(n, np.int64), np.empty(n, np.int64)
-    for group in range(len(first) - 1):
-        count = _push(indptr, indices, pairs[first[group], 0], restart, tolerance, rank, rest, queue, met)
-        for row in range(first[group], first[group + 1]):
-            reached[row] = rank[pairs[row, 1]]
-        for i in range(count):
-            rank[met[i]] = 0.0
-            rest[met[i]] = 0.0
-
-
-@compiled
-def _ppr_row(indptr: Any, indices: Any, source: int, restart: float, tolerance: float) -> Any:
-    n = len(indptr) - 1
-    rank, rest, queue, met = np.zeros(n), np.zeros(n), np.empty(n, np.int64), np.empty(n, np.int64)
-    count = _push(indptr, indices, source, restart, tolerance, rank, rest, queue, met)
-    nodes = met[:count]
-    nodes = nodes[rank[nodes] > 0]
-    return nodes, rank[nodes]
 
 
 # --- distance and features ---------------------------------------------------------------------------------------

@@ -302,6 +302,11 @@ def write_split(path: Path, split: Split, *, force: bool = False) -> None:
         np.savez_compressed(file, allow_pickle=False, **arrays)
 
 
+def is_split(path: Path) -> bool:
+    """Whether ``path`` is a file that ``write_split`` wrote."""
+    return path.suffix == ".npz" and path.is_file() and str(read_arrays(path).get("format")) == FORMAT
+
+
 def read_split(path: Path, graph: Graph) -> Split:
     """Read what ``write_split`` wrote, for the graph that it was made of.
 
