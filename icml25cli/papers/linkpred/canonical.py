@@ -7,6 +7,7 @@ apart: they are then drawn twice, which costs time alone.
 Knows graphs. Does not know how they are drawn.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,7 +15,7 @@ from jaxtyping import Int64, UInt64
 from numpy import ndarray
 
 from icml25cli.core.jit import compiled
-from icml25cli.papers.linkpred.subgraphs import Subgraphs, mixed
+from icml25cli.papers.linkpred.subgraphs import Subgraphs, concatenate, mixed
 
 ROUNDS = 3  # of colour refinement
 
@@ -26,10 +27,12 @@ class Distinct:
     Attributes:
         graphs: one of each kind, in the order of first appearance, nodes in canonical order.
         kind: of each of the many, a row of ``graphs``.
+        cut: how many of the many are samples.
     """
 
     graphs: Subgraphs
     kind: Int64[ndarray, "b"]
+    cut: int
 
 
 def canonical_graphs(graphs: Subgraphs) -> tuple[Subgraphs, UInt64[ndarray, "b 2"]]:
@@ -38,14 +41,22 @@ def canonical_graphs(graphs: Subgraphs) -> tuple[Subgraphs, UInt64[ndarray, "b 2
     return replace(graphs, nodes=nodes, edges=edges), hashes
 
 
-def distinct(graphs: Subgraphs) -> Distinct:
-    """Keep one of each kind of graph."""
-    ordered, hashes = canonical_graphs(graphs)
-    _, first, kind = np.unique(hashes, axis=0, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    rank = np.empty_like(order)
-    rank[order] = np.arange(len(order))
-    return Distinct(ordered.take(first[order]), rank[kind.reshape(-1)])
+def distinct(batches: Iterable[Subgraphs]) -> Distinct:
+    """Keep one of each kind of graph of one or more batches, of which there is at least one."""
+    known: dict[bytes, int] = {}
+    kept, kinds, cut = [], [], 0
+    for batch in batches:
+        ordered, hashes = canonical_graphs(batch)
+        kind, new = np.empty(len(batch), np.int64), []
+        for i, row in enumerate(hashes):
+            before = len(known)
+            kind[i] = known.setdefault(row.tobytes(), before)
+            if kind[i] == before:
+                new.append(i)
+        kept.append(ordered.take(np.array(new, np.int64)))
+        kinds.append(kind)
+        cut += int(batch.cut.sum())
+    return Distinct(concatenate(kept), np.concatenate(kinds), cut)
 
 
 @compiled

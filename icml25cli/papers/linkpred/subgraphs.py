@@ -8,6 +8,7 @@ else is asked for in the same call.
 Knows adjacency matrices. Does not know how a picture is drawn, nor what is training or test.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -58,6 +59,20 @@ class Subgraphs:
         return Subgraphs(
             node_start, self.nodes[node_rows], edge_start, self.edges[edge_rows], self.targets, self.cut[chosen]
         )
+
+
+def concatenate(parts: Sequence[Subgraphs]) -> Subgraphs:
+    """The graphs of one or more parts, all with as many targets, in order."""
+    node_sizes = np.concatenate([np.diff(part.node_start) for part in parts])
+    edge_sizes = np.concatenate([np.diff(part.edge_start) for part in parts])
+    return Subgraphs(
+        np.concatenate([np.zeros(1, np.int64), np.cumsum(node_sizes)]),
+        np.concatenate([part.nodes for part in parts]),
+        np.concatenate([np.zeros(1, np.int64), np.cumsum(edge_sizes)]),
+        np.concatenate([part.edges for part in parts]),
+        parts[0].targets,
+        np.concatenate([part.cut for part in parts]),
+    )
 
 
 def _ranges(start: ndarray, chosen: ndarray) -> tuple[ndarray, ndarray]:
