@@ -14,6 +14,7 @@ from jaxtyping import Float64
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from icml25cli.core.blockwise import whole
 from icml25cli.core.likelihood import Estimate, estimate, paired_difference, perplexity
 from icml25cli.core.runs import Run
 from icml25cli.core.scoring import score_states
@@ -75,8 +76,8 @@ def quantize_model(model: StreamedModel, plan: Plan, run: Run) -> tuple[Judged, 
     pipeline.quantize_blocks(model, plan, run)
     if not run.has(SCORES):
         _write_scores(model, plan, run)
-    pipeline.forget_states(model, run)
-    with pipeline.whole(run):
+    pipeline.forget_final_states(model, run)
+    with whole(run):
         scores = load_file(run.path(SCORES))
     tokens = plan.evaluation.shape[1] - 1
 

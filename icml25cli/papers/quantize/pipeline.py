@@ -23,12 +23,11 @@ from typing import Any
 
 import torch
 from jaxtyping import Float, Int64
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from icml25cli.core.blockwise import States, Write, forget_states, states_after, whole, work_through
 from icml25cli.core.errors import InputError
-from icml25cli.core.progress import Progress
 from icml25cli.core.runs import Run
 from icml25cli.core.streaming import StreamedModel
 from icml25cli.papers.quantize.hessian import DAMPING, HessianAccumulator
@@ -145,29 +144,20 @@ def quantize_blocks(model: StreamedModel, plan: Plan, run: Run) -> None:
     Raises:
         InputError: a weight or an activation is not finite (named).
     """
-    first = next((i for i in range(model.block_count) if not run.has(unit_name(i))), model.block_count)
-    with Progress("quantising", model.block_count) as progress:
-        progress.advance(first)
-        if first == model.block_count:
-            return
-        with whole(run):
-            resumed = load_file(_state_file(run, first - 1)) if first else None
-        states = resumed or _embed(model, plan)
-        for index in range(first, model.block_count):
-            started = time.monotonic()
-            states, codes, records = _quantize_block(model, plan, index, states)
-            seconds = time.monotonic() - started
 
-            def write(unit: Path, states=states, codes=codes, records=records, seconds=seconds) -> None:
-                unit.mkdir()
-                save_file(codes, unit / "codes.safetensors")
-                save_file({key: state.contiguous() for key, state in states.items()}, unit / "states.safetensors")
-                (unit / "records.json").write_text(json.dumps({"seconds": seconds, "candidates": records}))
+    def step(index: int, states: States) -> tuple[States, Write]:
+        started = time.monotonic()
+        states, codes, records = _quantize_block(model, plan, index, states)
+        seconds = time.monotonic() - started
 
-            run.write(unit_name(index), write)
-            if index:
-                _state_file(run, index - 1).unlink(missing_ok=True)
-            progress.advance()
+        def write(unit: Path) -> None:
+            save_file(codes, unit / "codes.safetensors")
+            (unit / "records.json").write_text(json.dumps({"seconds": seconds, "candidates": records}))
+
+        return states, write
+
+    units = [unit_name(index) for index in range(model.block_count)]
+    work_through(run, units, lambda: _embed(model, plan), step, "quantising")
 
 
 def unit_name(index: int) -> str:
@@ -176,13 +166,12 @@ def unit_name(index: int) -> str:
 
 def final_states(model: StreamedModel, run: Run) -> dict[str, Float[Tensor, "windows length d"]]:
     """Hidden states of the evaluation windows after the last block: the float model's and each candidate's."""
-    with whole(run):
-        return load_file(_state_file(run, model.block_count - 1))
+    return states_after(run, unit_name(model.block_count - 1))
 
 
-def forget_states(model: StreamedModel, run: Run) -> None:
-    """Give back the room of the last hidden states, once they are scored."""
-    _state_file(run, model.block_count - 1).unlink(missing_ok=True)
+def forget_final_states(model: StreamedModel, run: Run) -> None:
+    """Give back their room, once they are scored."""
+    forget_states(run, unit_name(model.block_count - 1))
 
 
 def codes(run: Run, index: int) -> dict[str, Tensor]:
@@ -195,19 +184,6 @@ def records(run: Run, block_count: int) -> list[dict[str, Any]]:
     """Per block: ``seconds`` and, per candidate key, ``calibration_seconds``, ``seconds`` and ``tensors``."""
     with whole(run):
         return [json.loads((run.path(unit_name(i)) / "records.json").read_text()) for i in range(block_count)]
-
-
-@contextlib.contextmanager
-def whole(run: Run) -> Iterator[None]:
-    """Units are written whole, so one that cannot be read was damaged later."""
-    try:
-        yield
-    except (OSError, ValueError, RecursionError, SafetensorError) as error:
-        raise InputError(f"the finished work in {run.directory} is damaged", hint="--fresh starts anew") from error
-
-
-def _state_file(run: Run, index: int) -> Path:
-    return run.path(unit_name(index)) / "states.safetensors"
 
 
 def _embed(model: StreamedModel, plan: Plan) -> dict[str, Tensor]:
