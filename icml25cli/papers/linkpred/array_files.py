@@ -14,7 +14,7 @@ from icml25cli.core.errors import InputError
 from icml25cli.core.files import atomic_path
 from icml25cli.core.tables import read_arrays
 from icml25cli.papers.linkpred.features import CSR, check_features, features_of
-from icml25cli.papers.linkpred.graph import Graph, build_graph
+from icml25cli.papers.linkpred.graph import Graph, build_graph, pack_ids, unpack_ids
 
 
 def read_npz(path: Path) -> Graph:
@@ -40,15 +40,12 @@ def write_graph(path: Path, graph: Graph, *, force: bool = False) -> None:
     Raises:
         OutputError: the file exists (without ``force``) or cannot be written.
     """
-    encoded = [name.encode("utf-8", "surrogatepass") for name in graph.ids]
     arrays: dict[str, Any] = {
         "name": np.array(graph.name),
         "notes": np.array(graph.notes, dtype=np.str_),
         "edges": graph.edges,
         "num_nodes": np.array(graph.num_nodes),
-        # Not an array of strings, which gives every id the room of the longest.
-        "ids_utf8": np.frombuffer(b"".join(encoded), np.uint8),
-        "ids_end": np.cumsum([len(name) for name in encoded]),
+        **pack_ids(graph.ids),
         "times": graph.times,
         "weights": graph.weights,
     }
@@ -106,9 +103,10 @@ def _whole_number(path: Path, array: np.ndarray) -> int:
 
 def _ids(path: Path, arrays: dict[str, np.ndarray], num_nodes: int) -> list[str]:
     if "ids_utf8" in arrays and "ids_end" in arrays:
-        text, ends = arrays["ids_utf8"].tobytes(), arrays["ids_end"].tolist()
-        starts = [0, *ends[:-1]]
-        ids = [text[a:b].decode("utf-8", "surrogatepass") for a, b in zip(starts, ends, strict=True)]
+        try:
+            ids = unpack_ids(arrays)
+        except (ValueError, TypeError) as error:
+            raise InputError(f"{path}: the ids are damaged", hint="write the file again") from error
     elif "ids" in arrays:
         ids = [str(name) for name in arrays["ids"].reshape(-1)]
     else:

@@ -14,6 +14,7 @@ from icml25cli.core.jit import compiled
 from icml25cli.papers.linkpred.graph import canonical, codes
 from icml25cli.papers.linkpred.ppr import RESTART, affordable, push
 
+TOLERANCE = 1e-5  # of PageRank: to tell near from far takes no more
 HUB = 1000  # neighbours of a common neighbour beyond which it says next to nothing about any two of them
 
 
@@ -32,7 +33,7 @@ def candidate_pairs(
     sources = np.arange(n) if nodes is None else np.unique(nodes)
     hub = n if len(sources) <= HUB else HUB
     partners = np.empty((len(sources), 2 * per_node), np.int64)
-    tolerance = affordable(len(sources), adjacency.nnz)
+    tolerance = max(TOLERANCE, affordable(len(sources), adjacency.nnz))
     _partners(adjacency.indptr, adjacency.indices, sources, per_node, hub, RESTART, tolerance, partners)
     rows, columns = np.nonzero(partners >= 0)
     pairs = canonical(np.stack([sources[rows], partners[rows, columns]], axis=1))

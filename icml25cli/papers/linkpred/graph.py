@@ -3,7 +3,7 @@
 Knows arrays. Does not know files, splits or what an edge means.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -92,6 +92,24 @@ def contains(known: Int64[ndarray, "m"], asked: Int64[ndarray, "*k"]) -> Bool[nd
         return np.zeros(asked.shape, bool)
     place = np.minimum(np.searchsorted(known, asked), len(known) - 1)
     return known[place] == asked
+
+
+def pack_ids(ids: Sequence[str]) -> dict[str, ndarray]:
+    """Names as two arrays, their text and where each ends: an array of strings gives each the room of the longest."""
+    encoded = [name.encode("utf-8", "surrogatepass") for name in ids]
+    ends = np.cumsum([len(name) for name in encoded], dtype=np.int64)
+    return {"ids_utf8": np.frombuffer(b"".join(encoded), np.uint8), "ids_end": ends}
+
+
+def unpack_ids(arrays: Mapping[str, ndarray]) -> list[str]:
+    """What ``pack_ids`` packed, from among other arrays.
+
+    Raises:
+        ValueError: they are damaged.
+    """
+    text, ends = arrays["ids_utf8"].tobytes(), arrays["ids_end"].tolist()
+    starts = [0, *ends[:-1]]
+    return [text[a:b].decode("utf-8", "surrogatepass") for a, b in zip(starts, ends, strict=True)]
 
 
 def build_graph(

@@ -1,6 +1,6 @@
-"""Training, validation and test pairs that somebody else made: a folder of edge lists, or a `.npz` of arrays.
+"""Training, validation and test pairs in files: a folder of edge lists, or a `.npz` of arrays.
 
-Knows files and ids. Does not know a graph, and merges nothing, so that an audit sees what was given.
+Knows files and ids. Does not know what is right: it reads what was given and merges nothing, so that an audit sees it.
 """
 
 import re
@@ -8,12 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from jaxtyping import Int64
 from numpy import ndarray
 
 from icml25cli.core.errors import InputError
+from icml25cli.core.files import atomic_path
 from icml25cli.core.tables import read_arrays
 from icml25cli.papers.linkpred.edge_list import TEXT, in_natural_order, read_parquet, read_text
+from icml25cli.papers.linkpred.graph import Graph, unpack_ids
+from icml25cli.papers.linkpred.splits import Split, write_split
 
 PARTS = ("train", "valid", "test", "valid_negatives", "test_negatives")
 _WORDS = {"train": "train(ing)?", "valid": "val(id|idation)?", "test": "test"}
@@ -70,7 +74,15 @@ def _npz(path: Path) -> Parts:
                 raise InputError(f"{path}: {part} holds no pairs of nodes", hint="whole numbers of shape (k, 2)")
             pairs[part] = array.astype(np.int64)
     most = max((int(array.max(initial=-1)) for array in pairs.values()), default=-1)
-    return Parts(tuple(str(i) for i in range(most + 1)), pairs)
+    ids = [str(i) for i in range(most + 1)]
+    if "ids_utf8" in arrays and "ids_end" in arrays:
+        try:
+            ids = unpack_ids(arrays)
+        except (ValueError, TypeError) as error:
+            raise InputError(f"{path}: the ids are damaged", hint="write the file again") from error
+        if len(ids) <= most:
+            raise InputError(f"{path} names {len(ids)} nodes and has pairs of node {most}", hint="write the file again")
+    return Parts(tuple(ids), pairs)
 
 
 def _folder(folder: Path) -> Parts:
@@ -92,3 +104,30 @@ def _folder(folder: Path) -> Parts:
     names, stacked = in_natural_order(names, stacked)
     ends = np.cumsum([len(array) for array in pairs.values()])[:-1]
     return Parts(tuple(names), dict(zip(pairs, np.split(stacked, ends) if pairs else [], strict=True)))
+
+
+def write_parts(folder: Path, graph: Graph, split: Split) -> list[str]:
+    """Write ``split`` as split.npz, and each part as a CSV of the user's ids; return the names of the files.
+
+    Negatives of each positive's own are in split.npz alone.
+
+    Raises:
+        OutputError: a file cannot be written.
+    """
+    write_split(folder / "split.npz", split, graph.ids)
+    names = ["split.npz"]
+    ids = np.array(graph.ids, dtype=object)
+    parts = {
+        "train": split.train,
+        "valid": split.valid.positives,
+        "test": split.test.positives,
+        "valid_neg": split.valid.negatives,
+        "test_neg": split.test.negatives,
+    }
+    for part, pairs in parts.items():
+        if pairs.ndim == 2:
+            table = pd.DataFrame({"source": ids[pairs[:, 0]], "target": ids[pairs[:, 1]]})
+            with atomic_path(folder / f"{part}.csv") as temporary:
+                table.to_csv(temporary, index=False)
+            names.append(f"{part}.csv")
+    return names

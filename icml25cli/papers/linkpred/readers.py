@@ -20,15 +20,10 @@ from icml25cli.papers.linkpred.edge_list import TEXT, USUAL, Columns, in_natural
 from icml25cli.papers.linkpred.features import with_features
 from icml25cli.papers.linkpred.graph import Graph, build_graph
 from icml25cli.papers.linkpred.gt_file import read_gt
+from icml25cli.papers.linkpred.names import BUILTIN, graph_names
 from icml25cli.papers.linkpred.ogb import is_ogb, read_ogb
 from icml25cli.papers.linkpred.planetoid import is_planetoid, read_planetoid
 
-BUILTIN = {
-    "karate": "karate_club_graph",
-    "davis": "davis_southern_women_graph",
-    "florentine": "florentine_families_graph",
-    "lesmis": "les_miserables_graph",
-}
 NETWORKX = {
     ".graphml": "read_graphml",
     ".gml": "read_gml",
@@ -36,11 +31,6 @@ NETWORKX = {
     ".net": "read_pajek",
     ".adjlist": "read_adjlist",
 }
-
-
-def graph_names() -> list[str]:
-    """Words that are a graph though no file has that name: what networkx ships, and graphs of the asset store."""
-    return [*BUILTIN, *(name for name, asset in store.catalogue().items() if asset.kind == "graph")]
 
 
 def read_graph(source: str, *, columns: Columns = USUAL, features: Path | None = None) -> Graph:

@@ -26,7 +26,7 @@ from icml25cli.core.errors import InputError, UsageError
 from icml25cli.core.files import atomic_path
 from icml25cli.core.runs import fingerprint
 from icml25cli.core.tables import read_arrays
-from icml25cli.papers.linkpred.graph import Edges, Graph, canonical, codes, contains
+from icml25cli.papers.linkpred.graph import Edges, Graph, canonical, codes, contains, pack_ids
 
 FORMAT = "icml25/split/1"
 FRACTIONS = {  # validation and test; the rest is training
@@ -277,8 +277,8 @@ def structured_negatives(
 # --- files -------------------------------------------------------------------------------------------------------
 
 
-def write_split(path: Path, split: Split, *, force: bool = False) -> None:
-    """Write ``split`` as ``.npz``, whole or not at all.
+def write_split(path: Path, split: Split, ids: Sequence[str] = (), *, force: bool = False) -> None:
+    """Write ``split`` as ``.npz``, whole or not at all, with the names of its nodes, if given, for who audits it.
 
     Raises:
         OutputError: the file exists (without ``force``) or cannot be written.
@@ -297,6 +297,7 @@ def write_split(path: Path, split: Split, *, force: bool = False) -> None:
         "test": split.test.positives,
         "test_negatives": split.test.negatives,
         "notes": np.array(split.notes, dtype=np.str_),
+        **(pack_ids(ids) if ids else {}),
     }
     with atomic_path(path, force=force) as temporary, open(temporary, "wb") as file:
         np.savez_compressed(file, allow_pickle=False, **arrays)
