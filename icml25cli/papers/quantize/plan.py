@@ -16,11 +16,10 @@ from jaxtyping import Float, Float32
 from numpy import ndarray
 from torch import Tensor
 
-from icml25cli.core.errors import CheckFailed, UsageError
+from icml25cli.core.errors import UsageError
+from icml25cli.core.held_out import Sample, calibration_sample, evaluation_sample
 from icml25cli.core.models import ModelSource, load_tokenizer
-from icml25cli.core.progress import warn
 from icml25cli.core.streaming import StreamedModel
-from icml25cli.core.text import find_text, shares_text, token_stream, windows
 from icml25cli.papers.quantize.arrays import sample_blocks
 from icml25cli.papers.quantize.matrix import Method, absmax, gptq, nestquant, nf4, rtn
 from icml25cli.papers.quantize.packing import block_bits
@@ -39,7 +38,6 @@ SCOPES = ("w", "w+kv", "w+kv+a")
 SAMPLED_BLOCKS = 4  # decoder blocks whose weights choose the scales
 SAMPLE = 65_536  # blocks of eight numbers that choose scales
 SAMPLED_TOKENS = 2048  # of calibration, whose keys, values and activations choose theirs
-MOST_SHARED = 0.1  # of the evaluation windows may share text with calibration, and are left out; beyond, it is a leak
 
 
 @dataclass(frozen=True)
@@ -143,7 +141,7 @@ def fit_scales(model: StreamedModel, options: Options, kinds: Sequence[str]) -> 
     """
     calibration = np.empty((0, 1), np.int64)
     if any(kind != "weights" for kind in kinds):
-        calibration, _ = _calibration(model.source, options, load_tokenizer(model.source))
+        calibration = _calibration(model.source, options, load_tokenizer(model.source)).windows
     plan = Plan(
         candidates=(),
         calibration=torch.from_numpy(calibration),
@@ -300,49 +298,27 @@ def _check_fit(options: Options) -> None:
 
 def _windows(source: ModelSource, options: Options) -> tuple[ndarray, ndarray, dict[str, Any]]:
     tokenizer = load_tokenizer(source)
-    calibration, origin = _calibration(source, options, tokenizer)
-    text = find_text(options.evaluation, "test")
-    length = calibration.shape[1]
-    # Calibration is a sample, drawn by the seed; evaluation is the beginning of the text, the same for every seed.
-    evaluation = windows(
-        token_stream(text, tokenizer),
-        length,
-        count=max(2, options.evaluation_tokens // length),
-        name=text.name,
+    calibration = _calibration(source, options, tokenizer)
+    evaluation = evaluation_sample(
+        tokenizer, options.evaluation, tokens=options.evaluation_tokens, calibration=calibration.windows
     )
-    shared = shares_text(evaluation, calibration)
-    if shared.mean() > MOST_SHARED:
-        raise CheckFailed(
-            f"{shared.mean():.0%} of the evaluation windows contain text of the calibration windows",
-            hint="give --eval a text that is not in --calib",
-        )
-    if shared.any():  # a licence or a quotation that both texts hold
-        warn(f"{shared.sum()} of {len(shared)} evaluation windows were left out: they share text with calibration")
-        evaluation = evaluation[~shared]
-    return (
-        calibration,
-        evaluation,
-        {
-            "calibration": f"{origin}, {calibration.size} tokens",
-            "evaluation": f"{text.origin}, {evaluation.size} tokens",
-            "window": length,
-        },
-    )
+    facts = {
+        "calibration": calibration.origin,
+        "evaluation": evaluation.origin,
+        "window": calibration.windows.shape[1],
+    }
+    return calibration.windows, evaluation.windows, facts
 
 
-def _calibration(source: ModelSource, options: Options, tokenizer: Any) -> tuple[ndarray, str]:
-    """Windows of calibration text as long as the model takes them, and where the text is from."""
-    longest = source.config.get("max_position_embeddings")
-    length = min(options.window, longest) if isinstance(longest, int) and longest > 1 else options.window
-    text = find_text(options.calibration, "calibration")
-    drawn = windows(
-        token_stream(text, tokenizer),
-        length,
-        count=max(1, options.calibration_tokens // length),
+def _calibration(source: ModelSource, options: Options, tokenizer: Any) -> Sample:
+    return calibration_sample(
+        source,
+        tokenizer,
+        options.calibration,
+        tokens=options.calibration_tokens,
+        window=options.window,
         seed=options.seed,
-        name=text.name,
     )
-    return drawn, text.origin
 
 
 def _covered_blocks(model: StreamedModel, plan: Plan) -> list[int]:
