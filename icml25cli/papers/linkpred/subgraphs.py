@@ -169,7 +169,7 @@ def _sample(items, count, wanted, state):
 
 
 @compiled
-def _room(array, needed):
+def grown(array, needed):
     """The array, or a larger one with the same beginning, of at least ``needed`` rows."""
     if needed <= array.shape[0]:
         return array
@@ -200,7 +200,7 @@ def _around_pairs(indptr, indices, pairs, hops, max_nodes, seed):
     common, left, right = np.empty(n, np.int32), np.empty(n, np.int32), np.empty(n, np.int32)
     for b in range(count):
         first, m = node_start[b], edge_start[b]
-        nodes = _room(nodes, first + max_nodes)
+        nodes = grown(nodes, first + max_nodes)
         here = nodes[first : first + max_nodes]
         u, v = pairs[b]
         here[0], here[1] = u, v
@@ -259,7 +259,7 @@ def _around_pairs(indptr, indices, pairs, hops, max_nodes, seed):
                 break
         for i in range(size):
             w = here[i]
-            edges = _room(edges, m + size)
+            edges = grown(edges, m + size)
             if indptr[w + 1] - indptr[w] < 16 * size:
                 for at in range(indptr[w], indptr[w + 1]):
                     j = place[indices[at]]
@@ -309,7 +309,7 @@ def _sampled(indptr, indices, centres, fanout, seed):
     around = np.empty(widest, np.int32)
     for b in range(count):
         first, m = node_start[b], edge_start[b]
-        nodes, edges = _room(nodes, first + most + fanout + 1), _room(edges, m + most)
+        nodes, edges = grown(nodes, first + most + fanout + 1), grown(edges, m + most)
         here = nodes[first : first + most + fanout + 1]
         centre = centres[b]
         here[0], place[centre], size = centre, 0, 1
