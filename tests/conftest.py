@@ -82,3 +82,12 @@ def fetched_cache() -> Path:
     if not named or not (Path(named) / "assets").is_dir():
         pytest.skip("ICML25_FETCHED_CACHE names no cache with fetched assets")
     return Path(named)
+
+
+@pytest.fixture(scope="session")
+def development_data() -> Path:
+    """The folder of data that development uses and the repository does not carry."""
+    named = os.environ.get("ICML25_TEST_DATA")
+    if not named or not Path(named).is_dir():
+        pytest.skip("ICML25_TEST_DATA names no folder of development data")
+    return Path(named)

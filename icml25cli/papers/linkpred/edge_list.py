@@ -273,15 +273,13 @@ def _as_text(column: pd.Series, where: str) -> pd.Series:
 
 def _times(column: pd.Series, where: str) -> Float64[ndarray, "k"]:
     """Numbers as they are, dates as seconds since 1970 in UTC."""
-    times = pd.to_numeric(column, errors="coerce") if not _is_date(column) else None
-    if times is None or times.isna().any():
+    dated = pd.api.types.is_datetime64_any_dtype(column)
+    times = pd.Series(np.nan, column.index) if dated else pd.to_numeric(column, errors="coerce")
+    if times.isna().any():
         dates = pd.to_datetime(column, errors="coerce", utc=True, format="ISO8601")
-        times = (dates - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(1, "s")
+        if dates.isna().sum() < times.isna().sum():
+            times = (dates - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(1, "s")
     return _finite(times, column, where, "time", "write times as numbers or as dates like 2024-05-31")
-
-
-def _is_date(column: pd.Series) -> bool:
-    return pd.api.types.is_datetime64_any_dtype(column)
 
 
 def _weights(column: pd.Series, where: str) -> Float64[ndarray, "k"]:

@@ -45,7 +45,7 @@ def judge_heuristics(graph: Graph, split: Split, methods: Sequence[str] = HEURIS
 
 
 def comparison(runs: Sequence[Sequence[Judged]], metric: str) -> list[dict[str, float | int | str | None]]:
-    """A row a method, the best by ``metric``, then AUC, first: mean of each figure over runs with ``_sd``, negatives, seconds.
+    """A row a method, best by ``metric``, then AUC, first: means and ``_sd`` over runs, negatives, mean seconds.
 
     Raises:
         InputError: runs had different numbers of negatives.

@@ -6,6 +6,7 @@ Knows arrays. Does not know files, splits or what an edge means.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 from jaxtyping import Bool, Float32, Float64, Int64, Integer
@@ -108,8 +109,7 @@ def unpack_ids(arrays: Mapping[str, ndarray]) -> list[str]:
         ValueError: they are damaged.
     """
     text, ends = arrays["ids_utf8"].tobytes(), arrays["ids_end"].tolist()
-    starts = [0, *ends[:-1]]
-    return [text[a:b].decode("utf-8", "surrogatepass") for a, b in zip(starts, ends, strict=True)]
+    return [text[a:b].decode("utf-8", "surrogatepass") for a, b in pairwise([0, *ends])]
 
 
 def build_graph(
