@@ -25,11 +25,19 @@ class _Matrix:
         self.state = state
 
 
+def _bytes(text: str, encoding: str) -> bytes:
+    """Takes the place of ``_codecs.encode``, by which Python 3 writes bytes for Python 2."""
+    if encoding != "latin1":
+        raise pickle.UnpicklingError(f"it encodes as {encoding}")
+    return text.encode("latin1")
+
+
 _reconstruct = np.empty(0).__reduce__()[0]
 _ADMITTED = {
     ("numpy", "ndarray"): np.ndarray,
     ("numpy", "dtype"): np.dtype,
     ("collections", "defaultdict"): defaultdict,
+    ("_codecs", "encode"): _bytes,
     ("__builtin__", "list"): list,  # Python 2's name
     ("builtins", "list"): list,
     **{(module, "_reconstruct"): _reconstruct for module in ("numpy.core.multiarray", "numpy._core.multiarray")},
