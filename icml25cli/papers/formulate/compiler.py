@@ -190,7 +190,12 @@ class _Compiler:
             lower, upper = -self._below(tuple((c, -a) for c, a in terms), -bound, label), None
         else:
             raise FormulaError("it compares with what bounds nothing", hint="only <=, >=, ==, < and > are constraints")
-        if not terms and (lower is None or lower <= 0) and (upper is None or upper >= 0):
+        if terms and (not any(left.terms.values()) or all(coefficient < 0 for _, coefficient in terms)):
+            # `demand <= sum(...)` and `stock - use >= 0` bound what stands on their other side: so reads their dual.
+            terms = tuple((column, -coefficient) for column, coefficient in terms)
+            lower, upper = _negative(upper), _negative(lower)
+        row = Row(name, terms, lower, upper, text)
+        if not terms and row.admits(0):
             self._note(f"the constraint '{name}' holds whatever the variables are, and is left out")
             return
         self._terms += len(terms)
@@ -199,7 +204,7 @@ class _Compiler:
                 f"there are more than {self._limits.rows} rows or {self._limits.terms} coefficients",
                 hint="make the index sets smaller",
             )
-        self._rows.append(Row(name, terms, lower, upper, text))
+        self._rows.append(row)
 
     def _below(self, terms: Terms, bound: Number, label: str) -> Number:
         """The largest bound that keeps ``terms`` strictly below ``bound``."""
@@ -213,6 +218,10 @@ class _Compiler:
 
     def _note(self, text: str) -> None:
         self._notes[text] = None
+
+
+def _negative(bound: Number | None) -> Number | None:
+    return None if bound is None else -bound
 
 
 @contextmanager

@@ -20,7 +20,7 @@ GAP = 1e-9  # HiGHS's own 1e-4 calls a whole-number solution optimal that is 0.0
 class Highs(highspy.Highs):
     """A solver that prints nothing."""
 
-    def enableCallbacks(self) -> None:
+    def enableCallbacks(self) -> None:  # noqa: N802
         # Called first by the constructor, and the first word of HiGHS to standard output: an answer stands there.
         self.setOptionValue("log_to_console", False)
         super().enableCallbacks()

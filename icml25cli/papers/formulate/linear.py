@@ -27,6 +27,9 @@ class Column:
     integer: bool = False
     description: str = ""
 
+    def admits(self, value: Number, tolerance: Number = 0) -> bool:
+        return _between(self.lower, value, self.upper, tolerance)
+
 
 @dataclass(frozen=True)
 class Row:
@@ -37,6 +40,9 @@ class Row:
     lower: Number | None
     upper: Number | None
     text: str = ""  # the constraint as the user wrote it
+
+    def admits(self, value: Number, tolerance: Number = 0) -> bool:
+        return _between(self.lower, value, self.upper, tolerance)
 
 
 @dataclass(frozen=True)
@@ -78,9 +84,9 @@ class LinearModel:
 
     def violations(self, point: Sequence[Number], tolerance: Number = 0) -> list[str]:
         """Names of the rows, bounds and integralities that a point breaks by more than ``tolerance``."""
-        broken = [row.name for row in self.rows if _outside(self.value(row.terms, point), row, tolerance)]
+        broken = [row.name for row in self.rows if not row.admits(self.value(row.terms, point), tolerance)]
         for column, value in zip(self.columns, point, strict=True):
-            if _outside(value, column, tolerance):
+            if not column.admits(value, tolerance):
                 broken.append(f"the bounds of {column.name}")
             elif column.integer and abs(value - round(value)) > tolerance:
                 broken.append(f"{column.name} is whole")
@@ -112,9 +118,8 @@ def between(inner: str, lower: Number | None, upper: Number | None) -> str:
     return f"{inner} is free" if upper is None else f"{inner} <= {text(upper)}"
 
 
-def _outside(value: Number, limits: Column | Row, tolerance: Number) -> bool:
-    below = limits.lower is not None and value < limits.lower - tolerance
-    return below or (limits.upper is not None and value > limits.upper + tolerance)
+def _between(lower: Number | None, value: Number, upper: Number | None, tolerance: Number) -> bool:
+    return (lower is None or value >= lower - tolerance) and (upper is None or value <= upper + tolerance)
 
 
 # Words of the LP format, and of the script that `export` writes; a name that begins like an exponent reads as one.
@@ -122,7 +127,7 @@ _RESERVED = {
     *("min", "max", "minimize", "minimise", "maximize", "maximise", "minimum", "maximum", "subject", "such", "st"),
     *("free", "inf", "infinity", "bounds", "bound", "general", "generals", "gen", "integer", "integers", "int"),
     *("binary", "binaries", "bin", "semi", "semis", "sec", "sos", "sos1", "sos2", "end", "pulp", "problem", "json"),
-    *("obj", "rhs_v", "print"),
+    *("obj", "rhs_v", "print", "variable", "warnings"),
 }
 _LONGEST = 200  # characters: readers of LP files take 255
 

@@ -36,7 +36,9 @@ def read_model(path: Path, limits: Limits | None = None) -> tuple[Formulation | 
     if path.suffix.lower() in SOLVER_FILES:
         return None, _read_with_highs(path)
     if path.suffix.lower() == ".mod":
-        raise InputError(f"{path} is a MathProg model", hint=f"glpsol --check -m {path.name} --wlp MODEL.lp writes it as LP")
+        raise InputError(
+            f"{path} is a MathProg model", hint=f"glpsol --check -m {path.name} --wlp MODEL.lp writes it as LP"
+        )
     if str(path) == "-":
         formulation = parse_formulation(sys.stdin.read(), "standard input")
     else:

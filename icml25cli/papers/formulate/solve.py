@@ -166,6 +166,10 @@ def _with_cbc(model: LinearModel, time_limit: float | None) -> Solution:
         pulp.LpSolutionUnbounded: "unbounded",
     }
     status = statuses.get(problem.sol_status, "unknown")
+    if status in ("infeasible", "unbounded") and model.objective:
+        # CBC calls either what is the other: unbounded only if some point is feasible.
+        feasibility = _with_cbc(replace(model, objective=(), constant=0), time_limit).status
+        status = "unbounded" if feasibility in ("optimal", "feasible") else feasibility
     if status not in ("optimal", "feasible"):
         return Solution(status, None, None, "cbc", 0.0)
     values = [
