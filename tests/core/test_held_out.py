@@ -3,6 +3,7 @@
 import random
 
 import pytest
+from numpy import ndarray
 
 from icml25cli.core.errors import CheckFailed
 from icml25cli.core.held_out import calibration_sample, evaluation_sample
@@ -17,10 +18,11 @@ def source(tmp_path_factory) -> ModelSource:
 
 def test_windows_are_as_many_and_as_long_as_asked_and_drawn_by_the_seed(source):
     tokenizer = load_tokenizer(source)
-    one, same, other = (
-        calibration_sample(source, tokenizer, "builtin", tokens=1000, window=64, seed=seed).windows
-        for seed in (0, 0, 1)
-    )
+
+    def drawn(seed: int) -> ndarray:
+        return calibration_sample(source, tokenizer, "builtin", tokens=1000, window=64, seed=seed).windows
+
+    one, same, other = drawn(0), drawn(0), drawn(1)
     assert one.shape == (15, 64)
     assert (one == same).all()
     assert (one != other).any()
