@@ -22,6 +22,7 @@ INDEX = "model.safetensors.index.json"
 _MAX_HEADER = 100_000_000  # bytes; the limit of the safetensors library itself
 _AGAIN = "fetch or copy the file again"
 _BYTES = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "BOOL": 1}
+_MODEL = (".safetensors", ".json", ".model", ".txt", ".jinja", ".py")
 FLOATS = frozenset(_BYTES) - {"BOOL"}  # what a weight may be stored as
 _BYTES |= {f"{kind}{bits}": bits // 8 for kind in "IU" for bits in (8, 16, 32, 64)}
 
@@ -58,6 +59,11 @@ def check_directory(directory: Path) -> dict[str, Any]:
     config = read_config(directory)
     tensor_index(directory)
     return config
+
+
+def model_files(directory: Path) -> dict[str, Path]:
+    """What a model directory is of: configuration, weights, tokenizer, code; not an output that was put into it."""
+    return {file.name: file for file in sorted(directory.iterdir()) if file.suffix in _MODEL}
 
 
 def read_config(directory: Path) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import torch
 
+from icml25cli.core.checkpoint import model_files
 from icml25cli.core.files import remove
 from icml25cli.core.models import ModelSource
 from icml25cli.core.runs import Run, fingerprint, run_directory
@@ -19,8 +20,6 @@ from icml25cli.core.streaming import StreamedModel
 from icml25cli.papers.quantize.model import Judged, quantize_model
 from icml25cli.papers.quantize.pipeline import Plan
 from icml25cli.papers.quantize.plan import LATTICE, Facts, Options, make_plan
-
-MODEL_SUFFIXES = (".safetensors", ".json", ".model", ".txt", ".jinja", ".py")
 
 
 @dataclass(frozen=True)
@@ -75,7 +74,7 @@ def carry_out(
     model = StreamedModel(source, device)
     plan, facts = make_plan(model, options)
     inputs = {
-        "model": _files(source.path),
+        "model": model_files(source.path),
         "options": asdict(options),
         "candidates": [candidate.spec() for candidate in plan.candidates],
         "calibration text": plan.calibration,
@@ -85,8 +84,3 @@ def carry_out(
         yield Job(model, plan, run, facts, quantize_model(model, plan, run))
     if output:  # what was finished is in the output now
         remove(output / ".run")
-
-
-def _files(model: Path) -> dict[str, Path]:
-    """What a model directory is of: configuration, weights, tokenizer, code; not an output that was put into it."""
-    return {file.name: file for file in sorted(model.iterdir()) if file.suffix in MODEL_SUFFIXES}
