@@ -5,6 +5,7 @@
 Knows the formats' readers. Does not know where the text goes.
 """
 
+import json
 import math
 import resource
 import subprocess
@@ -33,9 +34,13 @@ MEMORY = 4 * 2**30  # bytes that a script may take while it is tried
 
 @dataclass(frozen=True)
 class Export:
-    """A model as text. ``confirmed``: solving the text gave the same status and optimum; False where time was up."""
+    """A model as text, and its solution.
+
+    ``confirmed``: solving the text gave the same status and optimum; False where time was up.
+    """
 
     text: str
+    solution: Solution
     confirmed: bool
 
 
@@ -69,7 +74,7 @@ def export(
         confirmed = _confirm(first, *_run_script(text, time_limit), form)
     else:
         confirmed = _confirm(first, again.status, again.objective, form)
-    return Export(text, confirmed)
+    return Export(text, first, confirmed)
 
 
 def _written(
@@ -77,10 +82,10 @@ def _written(
 ) -> tuple[str, LinearModel]:
     """The text in a format other than Python, and the model that a reader finds in it."""
     if form == "json":
-        import json
-
         document = (formulation or flat_formulation(model)).document()
         text = json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+        if not text.replace("\n", "").isprintable():  # a name with control characters would reach a terminal
+            text = json.dumps(document, indent=2) + "\n"
         read = compile_model(parse_formulation(text, "the JSON export"))
         _compare(
             _content(portable(model), _names(model), lambda x: x),
@@ -134,7 +139,7 @@ def _compare(meant: dict[str, Any], read: dict[str, Any], form: Format) -> None:
 
 
 def _confirm(first: Solution, status: str, objective: float | None, form: Format) -> bool:
-    """Whether two solutions agree; False where one of them ran out of time, or CBC calls infeasible what is unbounded."""
+    """Whether two solutions agree; False where one ran out of time, or CBC calls infeasible what is unbounded."""
     statuses = {first.status, status}
     if statuses & {"feasible", "unknown"} or statuses == {"infeasible", "unbounded"}:
         return False

@@ -14,6 +14,7 @@ from typing import Literal
 from icml25cli.papers.formulate.rationals import Number, text
 
 Sense = Literal["min", "max"]
+SHOWN = 12  # terms of a sum
 Terms = tuple[tuple[int, Number], ...]  # column and coefficient, by ascending column, no coefficient zero
 
 
@@ -70,6 +71,11 @@ class LinearModel:
         return sanitised(row.name for row in self.rows)
 
     @property
+    def size(self) -> dict[str, int]:
+        """Numbers of variables and constraints, as a report shows them."""
+        return {"variables": len(self.columns), "constraints": len(self.rows)}
+
+    @property
     def is_integer(self) -> bool:
         """Whether any column has to be whole."""
         return any(column.integer for column in self.columns)
@@ -93,11 +99,13 @@ class LinearModel:
         return broken
 
     def written(self, terms: Terms, constant: Number = 0) -> str:
-        """A sum as a person writes it: ``20 wheat + 30 corn``."""
+        """A sum as a person writes it, cut where nobody would read on: ``20 wheat + 30 corn``."""
         parts = []
-        for column, coefficient in terms:
+        for column, coefficient in terms[:SHOWN]:
             size = "" if abs(coefficient) == 1 else f"{text(abs(coefficient))} "
             parts += ["-" if coefficient < 0 else "+", f"{size}{self.columns[column].name}"]
+        if len(terms) > SHOWN:
+            parts += ["+", f"… {len(terms) - SHOWN} more"]
         if constant or not terms:
             parts += ["-" if constant < 0 else "+", text(abs(constant))]
         return " ".join(parts[1:] if parts[0] == "+" else [f"-{parts[1]}", *parts[2:]])

@@ -40,7 +40,7 @@ def read_model(path: Path, limits: Limits | None = None) -> tuple[Formulation | 
             f"{path} is a MathProg model", hint=f"glpsol --check -m {path.name} --wlp MODEL.lp writes it as LP"
         )
     if str(path) == "-":
-        formulation = parse_formulation(sys.stdin.read(), "standard input")
+        formulation = parse_formulation(sys.stdin.buffer.read().decode("utf-8-sig", "replace"), "standard input")
     else:
         formulation = load_formulation(path)
     return formulation, compile_model(formulation, limits)
