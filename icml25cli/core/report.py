@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 SCHEMA = "icml25/report/1"
+SPREADS = ("_se", "_sd")  # a standard error, or a standard deviation over runs
 Row = Mapping[str, Any]
 
 
@@ -167,7 +168,7 @@ def _fitting(console: Console, name: str | None, rows: Sequence[Row]) -> Table:
     unbounded = console.options.update(width=UNBOUNDED_WIDTH)
     if console.measure(upright, options=unbounded).maximum <= console.width:
         return upright
-    first, *others = list(dict.fromkeys(key for row in rows for key in row if not key.endswith("_se")))
+    first, *others = list(dict.fromkeys(key for row in rows for key in row if not key.endswith(SPREADS)))
     labels = [_cell(row.get(first)) for row in rows]
     across = [
         {first: key.replace("_", " "), **{f"{i}": _with_error(row, key) for i, row in enumerate(rows)}}
@@ -184,7 +185,7 @@ def _table(name: str | None, rows: Sequence[Row], headings: Sequence[str] | None
     from icml25cli.core.console import plain
 
     named = list(dict.fromkeys(key for row in rows for key in row))
-    keys = [key for key in named if not (key.endswith("_se") and key.removesuffix("_se") in named)]
+    keys = [key for key in named if not (key.endswith(SPREADS) and key[:-3] in named)]
     table = Table(title=plain(name, style="italic") if name else None, title_justify="left", box=SIMPLE_HEAD)
     for key, heading in zip(keys, headings or [key.replace("_", " ") for key in keys], strict=True):
         numeric = any(isinstance(row.get(key), (int, float)) and not isinstance(row.get(key), bool) for row in rows)
@@ -197,8 +198,8 @@ def _table(name: str | None, rows: Sequence[Row], headings: Sequence[str] | None
 
 
 def _with_error(row: Row, key: str) -> str:
-    """A figure with its standard error, which then needs no column of its own, to two digits."""
-    error = row.get(f"{key}_se")
+    """A figure with its standard error or deviation, which then needs no column of its own, to two digits."""
+    error = next((row[key + spread] for spread in SPREADS if key + spread in row), None)
     if not isinstance(error, float) or not math.isfinite(error) or not error:
         return _cell(row.get(key))
     return f"{_cell(row.get(key))} ± {error:.2g}"

@@ -82,11 +82,12 @@ def test_a_string_from_outside_is_neither_markup_nor_control(capsys, name):
     assert out.count(name.replace("\x1b", "").replace("\n", " ")) == 3
 
 
-def test_a_standard_error_stands_beside_its_figure(capsys):
-    show(Report("quantize", rows=[{"method": "rtn", "perplexity": 88.64, "perplexity_se": 3.996}]))
+@pytest.mark.parametrize("spread", ["se", "sd"])
+def test_a_standard_error_or_deviation_stands_beside_its_figure(capsys, spread):
+    show(Report("quantize", rows=[{"method": "rtn", "perplexity": 88.64, f"perplexity_{spread}": 3.996}]))
     out = capsys.readouterr().out
     assert "88.64 ± 4" in out
-    assert "perplexity se" not in out
+    assert f"perplexity {spread}" not in out
 
 
 def test_a_table_too_wide_for_a_terminal_is_turned(monkeypatch):
