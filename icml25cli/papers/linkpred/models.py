@@ -12,6 +12,7 @@ Knows tensors and contexts. Does not know pictures, training or files.
 """
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
@@ -120,11 +121,9 @@ class HadamardModel(nn.Module):
         self.kind, self.nodes, self.dropout = kind, nodes, sizes.dropout
         self.hidden = sizes.hidden
         widths = [width, *[sizes.hidden] * sizes.layers]
-        self.layers = nn.ModuleList(nn.Linear(i, o) for i, o in zip(widths, widths[1:], strict=False))
+        self.layers = nn.ModuleList(nn.Linear(i, o) for i, o in pairwise(widths))
         if kind == "sage":
-            self.of_neighbours = nn.ModuleList(
-                nn.Linear(i, o, bias=False) for i, o in zip(widths, widths[1:], strict=False)
-            )
+            self.of_neighbours = nn.ModuleList(nn.Linear(i, o, bias=False) for i, o in pairwise(widths))
         elif kind == "gin":
             self.epsilon = nn.Parameter(torch.zeros(sizes.layers))
             self.after = nn.ModuleList(nn.Linear(sizes.hidden, sizes.hidden) for _ in range(sizes.layers))

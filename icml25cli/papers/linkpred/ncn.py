@@ -88,23 +88,27 @@ class NcnModel(nn.Module):
     ) -> Float[Tensor, "b"]:
         if self.training:
             context = self._observed.dropped(context, self.sizes.neighbour_dropout)
-        wide = h + self.xlin(h)
         if self.completion is None:
-            return self._logits(h, pairs, self._common(context, wide, pairs), ends)
-        return self._logits(h, pairs, self._completed(context, h, wide, pairs, self.completion), ends)
+            return self._logits(h, pairs, self._common(context, h, pairs), ends)
+        return self._logits(h, pairs, self._completed(context, h, pairs, self.completion), ends)
 
-    def _common(
-        self, context: Context, wide: Float[Tensor, "n h"], pairs: Int64[ndarray, "b 2"]
-    ) -> Float[Tensor, "b h"]:
-        """Σ over common neighbours."""
+    def _common(self, context: Context, h: Float[Tensor, "n h"], pairs: Int64[ndarray, "b 2"]) -> Float[Tensor, "b h"]:
+        """Σ of x̃ over common neighbours."""
         found = neighbours(context, pairs)
-        return collected(found.common_start, found.common, np.ones(len(found.common), np.float32), wide)
+        return self._collected(h, found.common_start, found.common, np.ones(len(found.common), np.float32))
+
+    def _collected(
+        self, h: Float[Tensor, "n h"], start: ndarray, nodes: ndarray, weights: ndarray
+    ) -> Float[Tensor, "b h"]:
+        """Σ of weight times x̃ = x + xlin(x) over the nodes of each pair; x̃ is made of these nodes alone."""
+        used, place = np.unique(nodes, return_inverse=True)
+        x = h[torch.from_numpy(used.astype(np.int64))]
+        return collected(start, place, weights, x + self.xlin(x))
 
     def _completed(
         self,
         context: Context,
         h: Float[Tensor, "n h"],
-        wide: Float[Tensor, "n h"],
         pairs: Int64[ndarray, "b 2"],
         completion: Completion,
     ) -> Float[Tensor, "b h"]:
@@ -114,7 +118,7 @@ class NcnModel(nn.Module):
         found = neighbours(context, pairs, most, seed)
         with torch.no_grad():
             missing = np.stack([found.end, found.node], axis=1)
-            logits = self._logits(h, missing, self._common(context, wide, missing), None)
+            logits = self._logits(h, missing, self._common(context, h, missing), None)
             likely = torch.sigmoid(completion.scale * (logits - completion.offset))
             share = completion.pt * likely
             weight = completion.alpha * share / (share + 1 - likely)
@@ -127,7 +131,7 @@ class NcnModel(nn.Module):
             ),
             (len(pairs), len(h)),
         ).tocsr()  # which adds up the weights of a node drawn several times
-        return collected(matrix.indptr, matrix.indices, matrix.data, wide)
+        return self._collected(h, matrix.indptr, matrix.indices, matrix.data)
 
     def _logits(
         self,

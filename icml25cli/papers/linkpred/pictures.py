@@ -51,7 +51,7 @@ class Look:
 
 
 @dataclass(frozen=True, eq=False)
-class Features:
+class PictureFeatures:
     """Features of the pictures of many pairs or nodes: one row a kind of picture, and the kind of each.
 
     Attributes:
@@ -85,7 +85,7 @@ def pair_features(
     look: Look = Look(),
     *,
     split: str = "",
-) -> Features:
+) -> PictureFeatures:
     """Features of the picture around each pair (GVN) in the graph of observed edges.
 
     Args:
@@ -109,7 +109,7 @@ def node_features(
     look: Look = Look(hops=2),
     *,
     split: str = "",
-) -> Features:
+) -> PictureFeatures:
     """Features of the picture around each node (E-GVN); otherwise as ``pair_features``."""
 
     def cut_out(chosen: ndarray) -> Subgraphs:
@@ -144,7 +144,7 @@ def _features(
     look: Look,
     kind: str,
     split: str,
-) -> Features:
+) -> PictureFeatures:
     if look.renderer not in RENDERERS:
         raise UsageError(f"no renderer is called '{look.renderer}'", hint=f"one of {', '.join(RENDERERS)}")
     found = distinct(cut_out(asked[begin : begin + AT_ONCE]) for begin in range(0, max(1, len(asked)), AT_ONCE))
@@ -157,7 +157,7 @@ def _features(
             raise
         warn(f"{error.message}: pictures are laid out by the native renderer")
         return _features(adjacency, asked, cut_out, encoder, replace(look, renderer="native"), kind, split)
-    return Features(table, found.kind, found.cut)
+    return PictureFeatures(table, found.kind, found.cut)
 
 
 def _looked_at(

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float32, Int64
+from jaxtyping import Bool, Float, Float32, Int64
 from numpy import ndarray
 from scipy import sparse
 from torch import Tensor
 
 from icml25cli.core.jit import compiled
-from icml25cli.papers.linkpred.graph import codes
+from icml25cli.papers.linkpred.graph import codes, contains
 from icml25cli.papers.linkpred.subgraphs import grown, mixed
 
 
@@ -92,14 +92,13 @@ class Observed:
     def without(self, pairs: Int64[ndarray, "b 2"]) -> Context:
         """All observed edges but ``pairs``, of which those that are not observed are ignored."""
         entries = self.everything.entries.copy()
-        entries[self.places(np.concatenate([pairs, pairs[:, ::-1]]))] = 0
+        wanted = codes(np.concatenate([pairs, pairs[:, ::-1]]), self.pattern.shape[0])
+        entries[np.searchsorted(self._codes, wanted[contains(self._codes, wanted)])] = 0
         return Context(self.pattern, entries)
 
-    def places(self, pairs: Int64[ndarray, "b 2"]) -> Int64[ndarray, "k"]:
-        """Which entries of the pattern belong to ``pairs``, in this direction."""
-        wanted = codes(pairs, self.pattern.shape[0])
-        place = np.minimum(np.searchsorted(self._codes, wanted), max(len(self._codes) - 1, 0))
-        return place[self._codes[place] == wanted] if len(self._codes) else place[:0]
+    def contains(self, pairs: Int64[ndarray, "b 2"]) -> Bool[ndarray, "b"]:
+        """Which of ``pairs`` are observed edges."""
+        return contains(self._codes, codes(pairs, self.pattern.shape[0]))
 
     @cached_property
     def _mirror(self) -> tuple[Int64[ndarray, "m/2"], Int64[ndarray, "m/2"]]:
@@ -111,7 +110,7 @@ class Observed:
         return above, np.searchsorted(self._codes, codes(below, n))
 
     def dropped(self, context: Context, p: float) -> Context:
-        """``context`` with every edge left out with probability p, those kept counting 1/(1-p), by torch's generator."""
+        """``context`` with each edge left out with probability p, the others counting 1/(1-p), by torch's generator."""
         if p == 0:
             return context
         above, below = self._mirror
