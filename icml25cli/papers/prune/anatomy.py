@@ -47,6 +47,8 @@ GPT2 = Names("attn", ("attn.c_attn",), "attn.c_proj", "mlp", None, "mlp.c_fc", "
 FAMILIES = dict.fromkeys(("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text"), LLAMA) | {
     "gpt2": GPT2
 }
+# Whose configuration asks for a hidden size that is a multiple of the number of heads, whatever the size of a head.
+_DIVISORS = ("llama", "gemma2", "gemma3_text")
 _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")
 
 
@@ -82,6 +84,12 @@ class Anatomy:
         """What a plan says of the model it is for."""
         sizes = asdict(self)
         return {name: sizes[name] for name in ("layers", "hidden", "heads", "kv_heads", "head_dim", "inner")}
+
+    def takes_heads(self, heads: int) -> bool:
+        """Whether the stock class of the family can have so many heads of this size in every layer."""
+        if self.transposed:
+            return heads == self.heads
+        return self.family not in _DIVISORS or self.hidden % heads == 0
 
     def parameters(self, heads: int, kv: int, channels: int, new_biases: int = 0) -> int:
         """Of a block that keeps so many of each; ``new_biases`` are biases of width d that the family has not."""

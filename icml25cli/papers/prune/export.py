@@ -21,7 +21,7 @@ from transformers import AutoConfig
 from icml25cli.core import modeling_pruned
 from icml25cli.core.errors import UsageError
 from icml25cli.core.files import output_errors
-from icml25cli.core.models import PRUNED, ModelSource, first_line, load_model, load_tokenizer, resolve
+from icml25cli.core.models import PRUNED, ModelSource, load_model, load_tokenizer, resolve
 from icml25cli.core.streaming import StreamedModel, write_checkpoint
 from icml25cli.papers.prune.anatomy import Anatomy
 from icml25cli.papers.prune.plan import Layer, Plan
@@ -63,7 +63,7 @@ def check_export(kind: str, source: ModelSource, anatomy: Anatomy, plan: Plan, *
                     hint="use --export custom, or --repair none",
                 )
     if kind == "uniform":
-        _check_uniform(source, anatomy, kept)
+        _check_uniform(anatomy, kept)
 
 
 def write_export(
@@ -163,27 +163,20 @@ def _uniform_fields(anatomy: Anatomy, layer: Layer) -> dict[str, Any]:
     }
 
 
-def _check_uniform(source: ModelSource, anatomy: Anatomy, kept: list[Layer]) -> None:
+def _check_uniform(anatomy: Anatomy, kept: list[Layer]) -> None:
     widths = {(len(layer.heads), len(layer.kv), len(layer.channels)) for layer in kept}
     if len(widths) > 1:
         raise UsageError(
             "--export uniform needs equal numbers of heads and channels in every layer, and the plan has others",
-            hint="plan with --export uniform, too",
+            hint="use --export custom, or a plan made with --export uniform",
         )
     heads = len(kept[0].heads)
-    if anatomy.family == "gpt2" and heads != anatomy.heads:
+    if not anatomy.takes_heads(heads):
+        taken = [str(n) for n in range(1, anatomy.heads + 1) if anatomy.takes_heads(n)]
         raise UsageError(
-            f"--export uniform: gpt2 models have hidden size over head size heads, {anatomy.heads} and not {heads}",
-            hint="use --export custom",
+            f"--export uniform: {anatomy.family} models of this size take no {heads} heads",
+            hint=f"keep {' or '.join(taken)}, or use --export custom",
         )
-    try:
-        AutoConfig.for_model(**source.config | _uniform_fields(anatomy, kept[0]))
-    except Exception as error:  # transformers checks fields by many kinds of exception
-        divisors = [str(n) for n in range(1, anatomy.heads + 1) if anatomy.hidden % n == 0]
-        raise UsageError(
-            f"--export uniform: {anatomy.family} models take no {heads} heads: {first_line(error)}",
-            hint=f"numbers of heads that divide {anatomy.hidden}: {', '.join(divisors)}; or use --export custom",
-        ) from error
 
 
 # --- tensors -----------------------------------------------------------------------------------------------------

@@ -66,6 +66,7 @@ class Options:
     layers: int | None = None  # that lose anything
     protect: tuple[int, ...] = ()  # layers that lose nothing
     multiple_of: int = 1  # what the widths of feed-forward networks are multiples of
+    alike: bool = False  # all layers lose the same, heads in numbers that the family's stock class takes
     head_score: str | None = None
     search: str | None = None
     ffn_score: str | None = None
@@ -78,7 +79,8 @@ class Options:
     def chosen(self) -> Method:
         """The method with what was asked to be different in it."""
         asked = {field.name: getattr(self, field.name) for field in fields(Method)}
-        return replace(METHODS[self.method], **{name: value for name, value in asked.items() if value is not None})
+        method = replace(METHODS[self.method], **{name: value for name, value in asked.items() if value is not None})
+        return replace(method, layer_ratio="uniform") if self.alike and method.layer_ratio == "cosine" else method
 
 
 _CHOICES: dict[str, tuple[str, ...]] = {
@@ -115,6 +117,13 @@ def check_options(options: Options) -> None:
         value = getattr(options, name)
         if value is not None and not low <= value <= high:
             raise UsageError(f"{_spelt(name)} {value} does not lie in {low} to {high}")
+    if options.alike and (options.protect or options.layers or options.layer_ratio == "cosine"):
+        raise UsageError(
+            "layers cannot be alike where some lose other shares than others",
+            hint="leave out --protect, --layers and --layer-ratio, or --export uniform",
+        )
+    if options.alike and options.chosen.layer_ratio == "threshold":
+        raise UsageError(f"--method {options.method} leaves no two layers alike", hint="use --export custom")
     for name in _FIXED.get(options.method, ()):
         if getattr(options, name) is not None:
             raise UsageError(f"{_spelt(name)} does not go with --method {options.method}", hint="leave out one of them")

@@ -103,6 +103,8 @@ def ratio_quotas(anatomy: Anatomy, options: Options, cosines: Sequence[float], t
     def counts(ratio: float) -> Quotas:
         ratios = capped(weights, ratio)
         dropped = np.minimum(np.rint(ratios * units.count).astype(np.int64), units.count - 1)
+        if options.alike:
+            dropped = _nearest_taken(anatomy, units, ratios)
         kept = anatomy.inner - np.rint(ratios * anatomy.inner).astype(np.int64)
         return Quotas(ratios, dropped, _widths(kept, anatomy, options.multiple_of))
 
@@ -194,6 +196,14 @@ def _solve(counts: Callable[[float], Quotas], anatomy: Anatomy, options: Options
     found = nearest(rest, 1.0)
     _caution(anatomy, options, found, abs(removed(found) - goal), total)
     return found
+
+
+def _nearest_taken(
+    anatomy: Anatomy, units: HeadUnits, ratios: Float64[ndarray, " layers"]
+) -> Int64[ndarray, " layers"]:
+    """Numbers of dropped units, as near to the ratios as the family's stock class takes what is left of the heads."""
+    taken = np.array([n for n in range(units.count) if anatomy.takes_heads(units.left(anatomy, n)[0])])
+    return taken[np.abs(taken - units.count * ratios[:, None]).argmin(1)]
 
 
 def _widths(kept: Int64[ndarray, " layers"], anatomy: Anatomy, multiple: int) -> Int64[ndarray, " layers"]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from icml25cli.core.errors import UsageError
 from icml25cli.core.models import resolve
@@ -226,6 +226,20 @@ def test_uniform_refuses_fewer_heads_of_gpt2(tmp_path):
 def test_a_bias_without_a_place_in_the_stock_class_is_refused(tmp_path, kind, family, name):
     layers = [Layer(i, 0.0, 0.0, (0, 1), (0,), tuple(range(24))) for i in range(3)]
     assert name in refusal(tmp_path, kind, family, layers, biases=True)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_numbers_of_heads_that_a_stock_class_takes_are_those_that_transformers_does(family, tmp_path):
+    model, anatomy = examined(make_model(tmp_path / "dense", family))
+    for heads in range(1, 5):
+        fields = {"num_attention_heads": heads, "num_key_value_heads": heads, "head_dim": 8}
+        try:
+            config = AutoConfig.for_model(**model.source.config | fields)
+            AutoModelForCausalLM.from_config(config)
+            made = family != "gpt2" or config.n_embd // heads == 8
+        except Exception:
+            made = False
+        assert anatomy.takes_heads(heads) == made
 
 
 def test_no_layer_goes_where_attention_is_scaled_by_its_number(tmp_path):
