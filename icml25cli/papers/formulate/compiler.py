@@ -136,9 +136,10 @@ class _Compiler:
             with _naming(where):
                 parsed = self._language.parse(text)
                 if not isinstance(parsed.body, ast.Compare):
-                    raise FormulaError(
-                        f"{self._language.shown(parsed.body)} is no comparison", hint="write <=, >= or =="
-                    )
+                    hint = "write <=, >= or =="
+                    if isinstance(parsed.body, ast.Tuple):
+                        hint = "write numbers without commas between thousands"
+                    raise FormulaError(f"{self._language.shown(parsed.body)} is no comparison", hint=hint)
             yield where, label, text, parsed
 
     def _add_boundary(self, parsed: Parsed) -> None:

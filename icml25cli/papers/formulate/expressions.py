@@ -12,6 +12,7 @@ import ast
 import keyword
 import re
 import unicodedata
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -78,12 +79,8 @@ class Language:
             raise LimitError(f"the expression has {len(text)} characters", hint=f"at most {LONGEST} are read")
         inner = self._tokens.sub(self._replaced, text.strip())
         try:
-            try:
-                tree = ast.parse(inner, mode="eval").body
-            except SyntaxError:  # loops behind an expression are Python only inside brackets
-                tree = ast.parse(f"({inner}\n)", mode="eval").body
-                if not isinstance(tree, ast.GeneratorExp):
-                    raise
+            with warnings.catch_warnings(action="ignore", category=SyntaxWarning):
+                tree = _tree(inner)
         except SyntaxError as error:
             raise FormulaError(
                 f"{_excerpt(text)} is no expression: {error.msg}", hint="write it as in Python"
@@ -150,6 +147,16 @@ class Language:
             f"{self.shown(node)} is not part of the language of formulations",
             hint=f"there are arithmetic, comparisons, indices, loops, {', '.join(FUNCTIONS)}, .items() and the like",
         )
+
+
+def _tree(text: str) -> ast.expr:
+    try:
+        return ast.parse(text, mode="eval").body
+    except SyntaxError:  # loops behind an expression are Python only inside brackets
+        tree = ast.parse(f"({text}\n)", mode="eval").body
+        if not isinstance(tree, ast.GeneratorExp):
+            raise
+        return tree
 
 
 def _is_identifier(name: str) -> bool:

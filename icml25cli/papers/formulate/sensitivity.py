@@ -127,7 +127,8 @@ def _ranges(
             bounds.append((at, math.inf))  # a bound with slack matters to nobody until it binds
         else:
             bounds.append((-math.inf, at))
-    return tuple(bounds), tuple(map(_range, ranging.col_cost_dn.value_, ranging.col_cost_up.value_))
+    costs = zip(ranging.col_cost_dn.value_, ranging.col_cost_up.value_, strict=True)
+    return tuple(bounds), tuple(_range(*ends) for ends in costs)[: len(model.columns)]  # HiGHS adds one a row
 
 
 def _range(low: float, high: float) -> Range:

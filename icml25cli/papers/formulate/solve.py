@@ -58,7 +58,8 @@ def solve(model: LinearModel, solver: SolverName = "highs", time_limit: float | 
     started = time.monotonic()
     if any(_crossed(limits) for limits in (*model.columns, *model.rows)):  # which CBC does not survive
         return Solution("infeasible", None, None, solver, 0.0)
-    found = (_with_highs if solver == "highs" else _with_cbc)(model, time_limit)
+    by_highs = solver == "highs" or not model.rows  # without rows CBC crashes on a variable without bounds
+    found = (_with_highs if by_highs else _with_cbc)(model, time_limit)
     found = replace(found, seconds=time.monotonic() - started)
     if found.values is None:
         return found
@@ -109,10 +110,7 @@ def _with_highs(model: LinearModel, time_limit: float | None) -> Solution:
     status = _HIGHS_STATUS.get(found, "unknown")
     undecided = found == highspy.HighsModelStatus.kUnboundedOrInfeasible
     if undecided or (status == "unbounded" and model.is_integer):
-        # Presolve and the relaxation stop early: a model is unbounded only if some point, whole as asked, is feasible.
-        flat = replace(model, objective=(), constant=0)
-        feasibility = _with_highs(flat, time_limit).status
-        status = "unbounded" if feasibility in ("optimal", "feasible") else feasibility
+        status = _unbounded_or_not(model, time_limit)  # presolve and the relaxation stop before they know
     info = highs.getInfo()
     feasible = info.primal_solution_status == int(highspy.SolutionStatus.kSolutionStatusFeasible)
     if status == "unknown" and feasible:
@@ -121,6 +119,12 @@ def _with_highs(model: LinearModel, time_limit: float | None) -> Solution:
         return Solution(status, None, None, "highs", 0.0)
     bound = info.mip_dual_bound if model.is_integer and math.isfinite(info.mip_dual_bound) else None
     return Solution(status, None, tuple(map(float, highs.getSolution().col_value)), "highs", 0.0, bound)
+
+
+def _unbounded_or_not(model: LinearModel, time_limit: float | None) -> Status:
+    """Of a model that has no optimum: unbounded only if some point, whole as asked, is feasible."""
+    feasibility = _with_highs(replace(model, objective=(), constant=0), time_limit).status
+    return "unbounded" if feasibility in ("optimal", "feasible") else feasibility
 
 
 # --- CBC ---------------------------------------------------------------------------------------------------------
@@ -167,9 +171,7 @@ def _with_cbc(model: LinearModel, time_limit: float | None) -> Solution:
     }
     status = statuses.get(problem.sol_status, "unknown")
     if status in ("infeasible", "unbounded") and model.objective:
-        # CBC calls either what is the other: unbounded only if some point is feasible.
-        feasibility = _with_cbc(replace(model, objective=(), constant=0), time_limit).status
-        status = "unbounded" if feasibility in ("optimal", "feasible") else feasibility
+        status = _unbounded_or_not(model, time_limit)  # CBC, too, calls one what is the other
     if status not in ("optimal", "feasible"):
         return Solution(status, None, None, "cbc", 0.0)
     values = [
