@@ -38,6 +38,8 @@ def work_through(
         step: gets the number of a unit and the states before it, which it may overwrite; returns those after it.
     """
     first = next((i for i, unit in enumerate(units) if not run.has(unit)), len(units))
+    for unit in units[: max(0, first - 1)]:  # of work cut short between a unit and this
+        forget_states(run, unit)
     with Progress(description, len(units)) as progress:
         progress.advance(first)
         if first == len(units):

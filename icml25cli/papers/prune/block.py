@@ -263,7 +263,7 @@ def _cut(matrix: _Matrix, kept: Tensor, kind: str, dtype: torch.dtype, clock: _C
         added = 0 if bias is None else bias.to(left.dtype)
         wrong = matrix.outputs - outputs - (added if offset is None else added - offset)
         error = wrong.square().sum(0, dtype=torch.float64).sum().item() / len(wrong)
-        loss = Loss(pair.correlation.mean().item(), pair.relative(pair.error.sum().item()), pair.relative(error))
+        loss = Loss(pair.correlation.abs().mean().item(), pair.relative(pair.error.sum().item()), pair.relative(error))
         return _Cut(weight, bias if bias is None else bias.to(dtype), outputs.add_(added), loss)
 
 

@@ -227,7 +227,7 @@ def _caution(anatomy: Anatomy, options: Options, quotas: Quotas, miss: float, to
         if quotas.dropped_units[i] == units.count - 1 > 0 and quotas.ratios[i] * units.count > units.count - 0.5
     ]
     if floors:
-        warn(f"layers {', '.join(map(str, floors))} would lose every head, and keep the last of them")
+        warn(f"{len(floors)} layers would lose every head, and keep one: {', '.join(map(str, floors))}")
 
 
 def _out_of_reach(options: Options, most: float) -> UsageError:
