@@ -11,6 +11,7 @@ from numpy import ndarray
 from scipy import sparse
 
 from icml25cli.core.jit import compiled
+from icml25cli.core.progress import track
 from icml25cli.papers.linkpred.graph import canonical, codes
 from icml25cli.papers.linkpred.ppr import RESTART, affordable, push
 
@@ -34,7 +35,9 @@ def candidate_pairs(
     hub = n if len(sources) <= HUB else HUB
     partners = np.empty((len(sources), 2 * per_node), np.int64)
     tolerance = max(TOLERANCE, affordable(len(sources), adjacency.nnz))
-    _partners(adjacency.indptr, adjacency.indices, sources, per_node, hub, RESTART, tolerance, partners)
+    for begin in track(range(0, len(sources), 1000), "candidates, a thousand nodes each"):
+        rows = slice(begin, begin + 1000)
+        _partners(adjacency.indptr, adjacency.indices, sources[rows], per_node, hub, RESTART, tolerance, partners[rows])
     rows, columns = np.nonzero(partners >= 0)
     pairs = canonical(np.stack([sources[rows], partners[rows, columns]], axis=1))
     found = np.unique(codes(pairs, n))

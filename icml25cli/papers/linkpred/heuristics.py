@@ -58,7 +58,7 @@ def score_pairs(
     flat = np.ascontiguousarray(pairs.reshape(-1, 2))
     scores: dict[str, ndarray] = {}
     if any(name in LOCAL for name in methods):
-        scores |= _local(adjacency, flat)
+        scores |= _local(adjacency, flat, methods)
     for name, score in (("katz", katz), ("ppr", ppr), ("shortest_path", shortest_path)):
         if name in methods:
             scores[name] = score(adjacency, flat)
@@ -70,22 +70,28 @@ def score_pairs(
 # --- common neighbours -------------------------------------------------------------------------------------------
 
 
-def _local(adjacency: sparse.csr_array, pairs: Int64[ndarray, "k 2"]) -> dict[str, Float64[ndarray, "k"]]:
-    """All of ``LOCAL`` from one pass over the common neighbours of each pair."""
+def _local(
+    adjacency: sparse.csr_array, pairs: Int64[ndarray, "k 2"], methods: Sequence[str]
+) -> dict[str, Float64[ndarray, "k"]]:
+    """Those of ``methods`` that are of ``LOCAL``, from one pass over the neighbours of each pair."""
     degrees = np.diff(adjacency.indptr).astype(np.float64)
-    logarithms = np.log(np.maximum(degrees, 2))  # a common neighbour of two nodes has degree two at least
-    common, adamic, resource = (np.empty(len(pairs)) for _ in range(3))
-    _common_neighbors(
-        adjacency.indptr, adjacency.indices, pairs, 1 / logarithms, 1 / np.maximum(degrees, 1), common, adamic, resource
-    )
     of_u, of_v = degrees[pairs[:, 0]], degrees[pairs[:, 1]]
-    return {
-        "common_neighbors": common,
-        "jaccard": common / np.maximum(of_u + of_v - common, 1),
-        "preferential_attachment": of_u * of_v,
-        "adamic_adar": adamic,
-        "resource_allocation": resource,
-    }
+    scores = {"preferential_attachment": of_u * of_v}
+    if any(name in LOCAL and name not in scores for name in methods):
+        logarithms = np.log(np.maximum(degrees, 2))  # a common neighbour of two nodes has degree two at least
+        common, adamic, resource = (np.empty(len(pairs)) for _ in range(3))
+        _common_neighbors(
+            *(adjacency.indptr, adjacency.indices, pairs),
+            *(1 / logarithms, 1 / np.maximum(degrees, 1)),
+            *(common, adamic, resource),
+        )
+        scores |= {
+            "common_neighbors": common,
+            "jaccard": common / np.maximum(of_u + of_v - common, 1),
+            "adamic_adar": adamic,
+            "resource_allocation": resource,
+        }
+    return scores
 
 
 @compiled
@@ -99,26 +105,34 @@ def _common_neighbors(
     adamic: Any,
     resource: Any,
 ) -> None:
+    """Neighbours of u are marked, those of v looked up: no comparison that a processor could guess wrongly, unlike a
+    walk along both lists. Where one list is far longer, the members of the other are searched for in it."""
+    marks = np.full(len(indptr) - 1, -1, np.int64)
+    marked, mark = -1, -1
     for row in range(len(pairs)):
         u, v = pairs[row, 0], pairs[row, 1]
-        if indptr[u + 1] - indptr[u] > indptr[v + 1] - indptr[v]:
+        if indptr[u + 1] - indptr[u] < indptr[v + 1] - indptr[v]:
             u, v = v, u
-        i, i_end = indptr[u], indptr[u + 1]
-        j, j_end = indptr[v], indptr[v + 1]
-        hub = j_end - j > 16 * (i_end - i)  # far longer than the other list: search it instead of walking along
+        theirs, ours = indices[indptr[u] : indptr[u + 1]], indices[indptr[v] : indptr[v + 1]]
         count, a, r = 0, 0.0, 0.0
-        while i < i_end and j < j_end:
-            w = indices[i]
-            if hub:
-                j += np.searchsorted(indices[j:j_end], w)
-            else:
-                while j < j_end and indices[j] < w:
-                    j += 1
-            if j < j_end and indices[j] == w:
-                count += 1
-                a += adamic_weight[w]
-                r += resource_weight[w]
-            i += 1
+        if len(theirs) <= 16 * len(ours) or u == marked:
+            if u != marked:
+                marked = u
+                mark += 1
+                for w in theirs:
+                    marks[w] = mark
+            for w in ours:
+                if marks[w] == mark:
+                    count += 1
+                    a += adamic_weight[w]
+                    r += resource_weight[w]
+        else:
+            for w in ours:
+                place = np.searchsorted(theirs, w)
+                if place < len(theirs) and theirs[place] == w:
+                    count += 1
+                    a += adamic_weight[w]
+                    r += resource_weight[w]
         common[row], adamic[row], resource[row] = count, a, r
 
 

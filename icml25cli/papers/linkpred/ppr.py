@@ -11,11 +11,12 @@ from numpy import ndarray
 from scipy import sparse
 
 from icml25cli.core.jit import compiled
-from icml25cli.core.progress import note
+from icml25cli.core.progress import note, track
 
 RESTART = 0.15
 TOLERANCE = 1e-7  # error of π_u(v) over the degree of v
-WORK = 2e10  # steps of all pushes together, beyond which the tolerance is relaxed
+WORK = 1e10  # steps of all pushes together, beyond which the tolerance is relaxed
+_SOURCES = 1000  # of one step of the progress that a person sees
 
 
 def by_source(pairs: Int64[ndarray, "k 2"]) -> tuple[Int64[ndarray, "k 2"], Int64[ndarray, "s"], Int64[ndarray, "k"]]:
@@ -32,6 +33,7 @@ def by_source(pairs: Int64[ndarray, "k 2"]) -> tuple[Int64[ndarray, "k 2"], Int6
 
 
 def ungrouped(scores: Float64[ndarray, "k"], order: Int64[ndarray, "k"]) -> Float64[ndarray, "k"]:
+    """Scores of grouped pairs in the order that the pairs had before."""
     result = np.empty_like(scores)
     result[order] = scores
     return result
@@ -52,7 +54,12 @@ def ppr(
     if tolerance is None:
         tolerance = affordable(len(first) - 1, adjacency.nnz)
     reached = np.empty(len(pairs))
-    _ppr_of_pairs(adjacency.indptr, adjacency.indices, grouped, first, RESTART, tolerance, reached)
+    for begin in track(range(0, len(first) - 1, _SOURCES), "personalised PageRank"):
+        bounds = first[begin : begin + _SOURCES + 1]
+        rows = slice(bounds[0], bounds[-1])
+        _ppr_of_pairs(
+            adjacency.indptr, adjacency.indices, grouped[rows], bounds - bounds[0], RESTART, tolerance, reached[rows]
+        )
     degrees = np.diff(adjacency.indptr).astype(np.float64)
     of_u, of_v = degrees[grouped].T
     return ungrouped(reached * (1 + of_u / np.maximum(of_v, 1)), order)
