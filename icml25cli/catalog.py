@@ -43,7 +43,7 @@ PAPERS: tuple[Paper, ...] = (
     Paper(
         "prune",
         "Cut heads and channels out of my LLM.",
-        None,
+        _module("prune"),
         "SlimLLM",
         "SlimLLM: Accurate Structured Pruning for Large Language Models",
         "Guo, Chen, Tang, Wang",

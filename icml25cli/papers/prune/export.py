@@ -32,15 +32,30 @@ FILE = Path(modeling_pruned.__file__)
 LayerTensors = Callable[[int], Mapping[str, Tensor]]
 
 
-def check_export(kind: str, source: ModelSource, anatomy: Anatomy, plan: Plan, *, biases: bool) -> None:
-    """Refuse what ``write_export`` cannot write, before the work whose result it is.
+def check_kind(kind: str, source: ModelSource, anatomy: Anatomy, *, biases: bool) -> None:
+    """Refuse a form whose classes have no place for what repair makes, before anything is chosen.
 
     Args:
         biases: repair gives a bias to outward matrices that have none.
 
     Raises:
-        UsageError: the stock classes have no such biases, or take no such number of heads; or layers differ where all
-            must be alike, or removed ones are asked to stay.
+        UsageError: the stock classes of the family have no such biases.
+    """
+    outward = (anatomy.names.output, anatomy.names.down) if biases and kind != "custom" else ()
+    for name in outward:
+        if name not in anatomy.biased and not hasattr(_stock(source), _flag(anatomy, name)):
+            raise UsageError(
+                f"--export {kind}: {anatomy.family} models have no bias for {name}, and repair gives it one",
+                hint="use --export custom, or --repair none",
+            )
+
+
+def check_export(kind: str, source: ModelSource, anatomy: Anatomy, plan: Plan) -> None:
+    """Refuse a plan that ``write_export`` cannot write in that form.
+
+    Raises:
+        UsageError: layers differ where all must be alike, the stock class takes no such number of heads, or a layer
+            cannot be removed.
     """
     kept = [layer for layer in plan.layers if not layer.removed]
     if source.config.get("scale_attn_by_inverse_layer_idx") and len(kept) < len(plan.layers):
@@ -48,22 +63,19 @@ def check_export(kind: str, source: ModelSource, anatomy: Anatomy, plan: Plan, *
             f"{source.name} scales attention by the number of the layer, so no layer can be removed",
             hint="cut heads and channels",
         )
-    if kind == "custom":
+    if kind != "uniform":
         return
-    if biases:
-        config = _stock(source)
-        cut = {
-            anatomy.names.output: ("attention_bias", not all(layer.keeps_heads(anatomy) for layer in kept)),
-            anatomy.names.down: ("mlp_bias", not all(layer.keeps_channels(anatomy) for layer in kept)),
-        }
-        for name, (flag, is_cut) in cut.items():
-            if is_cut and name not in anatomy.biased and not hasattr(config, flag):
-                raise UsageError(
-                    f"--export {kind}: {anatomy.family} models have no bias for {name}, and repair gives it one",
-                    hint="use --export custom, or --repair none",
-                )
-    if kind == "uniform":
-        _check_uniform(anatomy, kept)
+    if len({(len(layer.heads), len(layer.kv), len(layer.channels)) for layer in kept}) > 1:
+        raise UsageError(
+            "--export uniform needs equal numbers of heads and channels in every layer, and the plan has others",
+            hint="use --export custom, or a plan made with --export uniform",
+        )
+    if not anatomy.takes_heads(len(kept[0].heads)):
+        taken = [str(n) for n in range(1, anatomy.heads + 1) if anatomy.takes_heads(n)]
+        raise UsageError(
+            f"--export uniform: {anatomy.family} models of this size take no {len(kept[0].heads)} heads",
+            hint=f"keep {' or '.join(taken)}, or use --export custom",
+        )
 
 
 def write_export(
@@ -74,7 +86,7 @@ def write_export(
     Floating-point numbers stay in the type they were stored in; tokenizer and generation settings are copied.
 
     Args:
-        plan: ``check_export`` passed it.
+        plan: ``check_kind`` and ``check_export`` passed it.
         tensors: of each layer that is not removed, by its index in the dense model: names within the block.
         kind: one of ``KINDS``.
 
@@ -161,22 +173,6 @@ def _uniform_fields(anatomy: Anatomy, layer: Layer) -> dict[str, Any]:
         "head_dim": anatomy.head_dim,
         "intermediate_size": len(layer.channels),
     }
-
-
-def _check_uniform(anatomy: Anatomy, kept: list[Layer]) -> None:
-    widths = {(len(layer.heads), len(layer.kv), len(layer.channels)) for layer in kept}
-    if len(widths) > 1:
-        raise UsageError(
-            "--export uniform needs equal numbers of heads and channels in every layer, and the plan has others",
-            hint="use --export custom, or a plan made with --export uniform",
-        )
-    heads = len(kept[0].heads)
-    if not anatomy.takes_heads(heads):
-        taken = [str(n) for n in range(1, anatomy.heads + 1) if anatomy.takes_heads(n)]
-        raise UsageError(
-            f"--export uniform: {anatomy.family} models of this size take no {heads} heads",
-            hint=f"keep {' or '.join(taken)}, or use --export custom",
-        )
 
 
 # --- tensors -----------------------------------------------------------------------------------------------------

@@ -80,6 +80,14 @@ def speedup(pruned: Rate, dense: Rate) -> float:
 
 
 @torch.inference_mode()
+def footprint(model: PreTrainedModel) -> dict[str, float]:
+    """Memory of the weights, in MiB, and of keys and values, in bytes a token, in the dtype the model is in."""
+    cache = model(input_ids=torch.zeros(1, 2, dtype=torch.long, device=model.device), use_cache=True).cache
+    held = sum(x.nbytes for layer in cache.layers for x in (layer.keys, layer.values))
+    return {"weights_mib": sum(x.nbytes for x in model.parameters()) / 2**20, "kv_bytes_per_token": held / 2}
+
+
+@torch.inference_mode()
 def _turn(model: PreTrainedModel, prompt: int, continuation: int) -> tuple[float, float]:
     tokens = torch.arange(prompt, device=model.device)[None] % model.config.get_text_config().vocab_size
     started = _now(model.device)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +21,13 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from icml25cli.core.blockwise import whole
+from icml25cli.core.checkpoint import model_files
 from icml25cli.core.errors import InputError, MissingError
-from icml25cli.core.files import output_errors
-from icml25cli.core.likelihood import Estimate, ratio
+from icml25cli.core.files import output_errors, remove
+from icml25cli.core.likelihood import Estimate, perplexity, ratio
 from icml25cli.core.models import PRUNED, ModelSource, load_model, load_tokenizer, quiet_transformers
 from icml25cli.core.progress import Progress, track
-from icml25cli.core.runs import Run
+from icml25cli.core.runs import Run, fingerprint, run_directory
 from icml25cli.core.streaming import StreamedModel, write_checkpoint
 from icml25cli.core.text import read_json_lines
 from icml25cli.papers.prune.anatomy import FAMILIES, GPT2
@@ -87,6 +88,22 @@ class Tuned:
     _weights: dict[str, Tensor]  # changed ones, by checkpoint name, as stored
 
     @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The model tuned and as it was, as report rows."""
+        losses = {"tuned": self.after, "before": self.before}
+        return [
+            {
+                "method": name,
+                "nll": loss.mean.mean,
+                "nll_se": loss.mean.standard_error,
+                "perplexity": perplexity(loss.nll, loss.counts).mean,
+                "perplexity_se": perplexity(loss.nll, loss.counts).standard_error,
+                "tokens": int(loss.counts.sum()),
+            }
+            for name, loss in losses.items()
+        ]
+
+    @property
     def difference(self) -> Estimate:
         """Mean loss a token after, less before, paired over rows."""
         return ratio(self.after.nll - self.before.nll, self.before.counts)
@@ -130,6 +147,32 @@ def read_rows(path: Path, source: ModelSource, cutoff: int) -> list[Row]:
     if len(rows) < 4:
         raise InputError(f"{path} has {len(rows)} different rows that fit --cutoff {cutoff}", hint="give at least 4")
     return list(rows)
+
+
+@contextlib.contextmanager
+def carry_out(
+    source: ModelSource,
+    rows: Sequence[Row],
+    options: Options,
+    *,
+    device: str = "cpu",
+    output: Path | None = None,
+    resume: bool = False,
+    fresh: bool = False,
+) -> Iterator[Tuned]:
+    """Tune in a run that continues where an earlier call with the same inputs stopped, see ``tune``.
+
+    What is kept lies in ``output/.run``, or without ``output`` in the user's cache.
+    """
+    inputs = {
+        "model": model_files(source.path),
+        "options": asdict(options),
+        "rows": [[row.first, *row.tokens] for row in rows],
+    }
+    with Run.open(run_directory("prune-tune", fingerprint(inputs), output), inputs, resume=resume, fresh=fresh) as run:
+        yield tune(source, rows, options, run, device)
+    if output:  # what was kept is in the output now
+        remove(output / ".run")
 
 
 def tune(source: ModelSource, rows: Sequence[Row], options: Options, run: Run, device: str = "cpu") -> Tuned:

@@ -13,7 +13,7 @@ from icml25cli.core.errors import UsageError
 from icml25cli.core.models import resolve
 from icml25cli.core.streaming import StreamedModel
 from icml25cli.papers.prune.anatomy import Anatomy, examine
-from icml25cli.papers.prune.export import check_export, load, write_export
+from icml25cli.papers.prune.export import check_export, check_kind, load, write_export
 from icml25cli.papers.prune.plan import Layer, Plan, dense_layer, make_plan, removed_layer
 from icml25cli.papers.prune.surgery import cut_block
 from tests.make_models import FAMILIES as CONFIGS
@@ -125,7 +125,7 @@ def test_uniform_is_the_same_function_by_the_stock_classes(family, tmp_path):
     kept = tuple(range(0, anatomy.inner, 2))
     layers = [Layer(i, 0.0, 0.5, heads, kv, kept) for i in range(3)]
     plan = make_plan(model.source, anatomy, {}, layers)
-    check_export("uniform", model.source, anatomy, plan, biases=False)
+    check_export("uniform", model.source, anatomy, plan)
     for kind in ("uniform", "custom", "padded"):
         (tmp_path / kind).mkdir()
         write_export(tmp_path / kind, model, anatomy, plan, cut(model, anatomy, plan), kind)
@@ -142,7 +142,8 @@ def test_uniform_has_zeros_for_biases_that_its_flags_bring_and_repair_does_not(t
     model, anatomy = examined(make_model(tmp_path / "dense", "llama"))
     layers = [Layer(i, 0.0, 0.5, (2, 3), (1,), tuple(range(8, 40))) for i in range(3)]
     plan = make_plan(model.source, anatomy, {}, layers)
-    check_export("uniform", model.source, anatomy, plan, biases=True)
+    check_kind("uniform", model.source, anatomy, biases=True)
+    check_export("uniform", model.source, anatomy, plan)
     torch.manual_seed(0)
     added = [{f"{name}.bias": torch.randn(32) for name in ("self_attn.o_proj", "mlp.down_proj")} for _ in layers]
 
@@ -165,7 +166,7 @@ def test_a_removed_layer_lets_the_hidden_state_pass(family, kind, tmp_path):
     model, anatomy = examined(make_model(tmp_path / "dense", family))
     plan = make_plan(model.source, anatomy, {}, [dense_layer(anatomy, 0), removed_layer(1), dense_layer(anatomy, 2)])
     (tmp_path / "out").mkdir()
-    check_export(kind, model.source, anatomy, plan, biases=False)
+    check_export(kind, model.source, anatomy, plan)
     write_export(tmp_path / "out", model, anatomy, plan, cut(model, anatomy, plan), kind)
     hidden = model.embed(tokens())
     for i in (0, 2):
@@ -188,13 +189,10 @@ def test_the_dtype_is_the_one_that_was_stored(dtype, tmp_path):
     assert json.loads((tmp_path / "out" / "config.json").read_text())["dtype"] == str(dtype).removeprefix("torch.")
 
 
-def refusal(
-    tmp_path: Path, kind: str, family: str, layers: list[Layer], *, biases: bool = False, **changes: Any
-) -> str:
+def refusal(tmp_path: Path, kind: str, family: str, layers: list[Layer], **changes: Any) -> str:
     model, anatomy = examined(make_model(tmp_path / "dense", family, **changes))
-    layers = layers or by_hand(anatomy)
     with pytest.raises(UsageError) as refused:
-        check_export(kind, model.source, anatomy, make_plan(model.source, anatomy, {}, layers), biases=biases)
+        check_export(kind, model.source, anatomy, make_plan(model.source, anatomy, {}, layers or by_hand(anatomy)))
     assert refused.value.hint
     return refused.value.message
 
@@ -211,7 +209,7 @@ def test_uniform_refuses_heads_that_the_stock_class_does(tmp_path):
 def test_uniform_lets_mistral_have_any_number_of_heads(tmp_path):
     model, anatomy = examined(make_model(tmp_path / "dense", "mistral"))
     layers = [Layer(i, 0.0, 0.0, (0, 1, 3), (0, 0, 1), tuple(range(48))) for i in range(3)]
-    check_export("uniform", model.source, anatomy, make_plan(model.source, anatomy, {}, layers), biases=False)
+    check_export("uniform", model.source, anatomy, make_plan(model.source, anatomy, {}, layers))
 
 
 def test_uniform_refuses_fewer_heads_of_gpt2(tmp_path):
@@ -224,8 +222,11 @@ def test_uniform_refuses_fewer_heads_of_gpt2(tmp_path):
     ("family", "name"), [("mistral", "o_proj"), ("qwen2", "o_proj"), ("qwen3", "down_proj"), ("gemma2", "down_proj")]
 )
 def test_a_bias_without_a_place_in_the_stock_class_is_refused(tmp_path, kind, family, name):
-    layers = [Layer(i, 0.0, 0.0, (0, 1), (0,), tuple(range(24))) for i in range(3)]
-    assert name in refusal(tmp_path, kind, family, layers, biases=True)
+    model, anatomy = examined(make_model(tmp_path / "dense", family))
+    with pytest.raises(UsageError, match=name):
+        check_kind(kind, model.source, anatomy, biases=True)
+    check_kind(kind, model.source, anatomy, biases=False)
+    check_kind("custom", model.source, anatomy, biases=True)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
