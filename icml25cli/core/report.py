@@ -112,7 +112,7 @@ def show(report: Report, *, as_json: bool = False) -> None:
         else:
             from icml25cli.core.console import stdout
 
-            _render(report, stdout())
+            render(report, stdout())
         sys.stdout.flush()
 
 
@@ -129,7 +129,8 @@ def standard_output() -> Any:
         raise OutputError(f"standard output cannot be written: {error.strerror}", hint="free some space") from error
 
 
-def _render(report: Report, console: Console) -> None:
+def render(report: Report, console: Console) -> None:
+    """Print ``report`` for a person."""
     from icml25cli.core.console import plain
 
     command = COMMANDS.get(report.command)

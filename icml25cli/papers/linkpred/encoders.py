@@ -92,8 +92,9 @@ def _tiny(name: str) -> Encoder:
     if name == "random":
         generator = torch.Generator().manual_seed(0)
         for layer in network.modules():
-            if isinstance(layer, nn.Conv2d):  # of a size that lets signals through undiminished
+            if isinstance(layer, nn.Conv2d | nn.Linear):  # of a size that lets signals through undiminished
                 nn.init.kaiming_normal_(layer.weight, nonlinearity="relu", generator=generator)
+        nn.init.zeros_(network.features.bias)
     else:
         file = Path(str(files("icml25cli.assets") / "vsf_tiny" / "model.safetensors"))
         if not file.exists():

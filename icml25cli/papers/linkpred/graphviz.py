@@ -23,6 +23,10 @@ AT_ONCE = 128  # graphs a process
 TIMEOUT = 10.0  # seconds for these
 
 
+def available(engine: str) -> bool:
+    return shutil.which(engine) is not None
+
+
 def graphviz_layout(graphs: Subgraphs, engine: str = "sfdp", timeout: float = TIMEOUT) -> Float32[ndarray, "n 2"]:
     """Positions in inches, y downwards, by one process for every ``AT_ONCE`` graphs.
 

@@ -106,15 +106,24 @@ class Study:
         self._scored: dict[str, Scored] = {}
         self._picture_seconds = {"pairs": 0.0, "nodes": 0.0}
 
-    def judge(self, method: str) -> Judged:
-        """Figures of ``method`` on the test part.
+    def judge(self, method: str, *, placebo: bool = False) -> Judged:
+        """Figures of ``method``, or of its placebo, on the test part.
 
         Raises:
             UsageError: no method has that name.
             ToolboxError: as training and drawing.
         """
-        scored = self.scored(method)
-        return Judged(method, evaluate(*scored.test), scored.seconds)
+        scored = self.scored(method, placebo=placebo)
+        return Judged("placebo" if placebo else method, evaluate(*scored.test), scored.seconds)
+
+    @property
+    def drawn_pairs(self) -> PictureFeatures | None:
+        """Features of pictures of pairs, if any method needed them."""
+        return self.__dict__.get("pair_pictures")
+
+    @property
+    def drawn_nodes(self) -> PictureFeatures | None:
+        return self.__dict__.get("node_pictures")
 
     def scored(self, method: str, *, placebo: bool = False) -> Scored:
         """Scores of ``method``, fitted now unless it was before."""

@@ -32,21 +32,26 @@ class _Block(nn.Module):
 
 def _conv(inputs: int, outputs: int, kernel: int, stride: int) -> nn.Sequential:
     convolution = nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, bias=False)
-    return nn.Sequential(convolution, nn.BatchNorm2d(outputs), nn.ReLU(inplace=True))
+    return nn.Sequential(convolution, nn.BatchNorm2d(outputs, momentum=0.02), nn.ReLU(inplace=True))
 
 
 class VsfTiny(nn.Module):
-    """Five convolution blocks and a mean over the canvas: a feature is a density of something seen."""
+    """Three blocks, then what is seen on the whole canvas and where the targets are, and one layer on both."""
 
     def __init__(self) -> None:
         super().__init__()
         self.stem = _conv(2, 16, 5, 2)
         self.blocks = nn.Sequential(_Block(16, 32), _Block(32, 64), _Block(64, 128))
-        self.head = _conv(128, WIDTH, 1, 1)
+        self.seen = _conv(128, 192, 1, 1)
+        self.features = nn.Linear(2 * 192, WIDTH)
 
     def forward(self, planes: Float[Tensor, "b 2 96 96"]) -> Float[Tensor, "b 256"]:
-        x = self.head(self.blocks(self.stem(planes.contiguous(memory_format=torch.channels_last))))
-        return x.float().mean((2, 3))
+        x = self.stem(planes.contiguous(memory_format=torch.channels_last))
+        x = self.seen(self.blocks(x)).float()
+        targets = nn.functional.adaptive_avg_pool2d(planes[:, 1:], x.shape[-2:])
+        at_targets = (x * targets).sum((2, 3)) / targets.sum((2, 3)).clamp(min=1e-6)
+        with torch.autocast("cpu", enabled=False):  # counts need more than eight bits
+            return self.features(torch.cat([x.mean((2, 3)), at_targets], dim=1)).relu()
 
 
 def planes(pictures: UInt8[Tensor, "b s s"]) -> Float[Tensor, "b 2 s s"]:
