@@ -27,17 +27,17 @@ def available(engine: str) -> bool:
     return shutil.which(engine) is not None
 
 
-def graphviz_layout(graphs: Subgraphs, engine: str = "sfdp", timeout: float = TIMEOUT) -> Float32[ndarray, "n 2"]:
+def graphviz_layout(graphs: Subgraphs, engine: str = "sfdp") -> Float32[ndarray, "n 2"]:
     """Positions in inches, y downwards, by one process for every ``AT_ONCE`` graphs.
 
     Raises:
-        MissingError: the program is not installed, fails, or takes longer than ``timeout`` seconds.
+        MissingError: the program is not installed, fails, or takes longer than ``TIMEOUT`` seconds.
     """
     positions = np.zeros((len(graphs.nodes), 2), np.float32)
     for begin in range(0, len(graphs), AT_ONCE):
         end = min(begin + AT_ONCE, len(graphs))
         text = "".join(_dot(graphs, i) for i in range(begin, end))
-        _read_plain(_run(engine, "plain", text, timeout), positions, graphs.node_start[begin : end + 1], engine)
+        _read_plain(_run(engine, "plain", text), positions, graphs.node_start[begin : end + 1], engine)
     return positions
 
 
@@ -49,7 +49,7 @@ def graphviz_png(graphs: Subgraphs, i: int, size: int, engine: str = "sfdp") -> 
     """
     from PIL import Image
 
-    png = _run(engine, "png", _dot(graphs, i), TIMEOUT)
+    png = _run(engine, "png", _dot(graphs, i))
     rgb = np.asarray(Image.open(io.BytesIO(png)).convert("RGB").resize((size, size)), np.float32)
     reddish = rgb[..., 0] - rgb[..., 2] > (BROWN[0] - BROWN[2]) / 2  # grey has no red
     ink = np.round(INK * (1 - rgb.mean(axis=-1) / 255)).astype(np.uint8)
@@ -64,15 +64,15 @@ def _dot(graphs: Subgraphs, i: int) -> str:
     return f'graph{{node [shape=box label=""];{nodes};{edges}}}\n'
 
 
-def _run(engine: str, form: str, text: str, timeout: float) -> bytes:
+def _run(engine: str, form: str, text: str) -> bytes:
     program = shutil.which(engine)
     if program is None:
         raise MissingError(f"Graphviz's program {engine} is not installed", hint="apt install graphviz")
     try:
-        done = subprocess.run([program, f"-T{form}"], input=text.encode(), capture_output=True, timeout=timeout)
+        done = subprocess.run([program, f"-T{form}"], input=text.encode(), capture_output=True, timeout=TIMEOUT)
     except subprocess.TimeoutExpired as error:
         raise MissingError(
-            f"{engine} took longer than {timeout:g} s for its graphs", hint="--renderer native"
+            f"{engine} took longer than {TIMEOUT:g} s for its graphs", hint="--renderer native"
         ) from error
     if done.returncode:
         said = done.stderr.decode(errors="replace").strip().splitlines()

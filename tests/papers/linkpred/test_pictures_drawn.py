@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import ndimage
 
+from icml25cli.papers.linkpred import layout, raster
 from icml25cli.papers.linkpred.canonical import canonical_graphs
 from icml25cli.papers.linkpred.graph import adjacency
 from icml25cli.papers.linkpred.layout import spring_layout
@@ -119,3 +120,26 @@ def test_linked_nodes_are_nearer_than_others():
     distances = np.linalg.norm(positions[:, None] - positions[None], axis=-1)
     above = np.triu(np.ones((10, 10), bool), 1)
     assert distances[linked].max() < np.median(distances[above & ~linked])
+
+
+def test_pictures_are_those_that_the_weights_of_the_built_in_encoder_were_fitted_to():
+    # Whoever changes them raises a VERSION and trains assets/recipes/train_vsf_tiny.py anew.
+    matrix = adjacency(np.array([(0, 2), (1, 2), (0, 3), (1, 3), (2, 3), (0, 4), (1, 5), (1, 6)]), 7)
+    graphs, _ = canonical_graphs(link_subgraphs(matrix, np.array([[0, 1]])))
+    assert (layout.VERSION, raster.VERSION) == (1, 1)
+    assert graphs.nodes.tolist() == [1, 0, 2, 3, 4, 5, 6]
+    expected = [
+        (0.237, 0.21),
+        (-0.273, -0.288),
+        (0.091, -0.18),
+        (-0.141, 0.065),
+        (-0.607, -0.443),
+        (0.639, 0.1),
+        (0.13, 0.621),
+    ]
+    np.testing.assert_allclose(spring_layout(graphs), expected, atol=2e-3)
+    (picture,) = paint(graphs, spring_layout(graphs), 96)
+    targets = ndimage.center_of_mass(picture == 255, ndimage.label(picture == 255)[0], [1, 2])
+    np.testing.assert_allclose(targets, [(17, 29), (57, 62)], atol=1)
+    assert (picture == 255).sum() == 2 * 9 * 13
+    assert (picture > 0).sum() == pytest.approx(674, abs=8)
