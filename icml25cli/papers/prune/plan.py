@@ -102,7 +102,7 @@ def layer_parameters(anatomy: Anatomy, layer: Layer, *, biases: bool) -> int:
     added = 0
     if biases:
         cut = {
-            anatomy.names.output: not layer.keeps_heads(anatomy),
+            anatomy.names.output: len(layer.heads) < anatomy.heads,
             anatomy.names.down: not layer.keeps_channels(anatomy),
         }
         added = sum(is_cut and name not in anatomy.biased for name, is_cut in cut.items())

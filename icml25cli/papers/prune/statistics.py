@@ -51,7 +51,7 @@ class Moments:
         if self._second.ndim == 2:
             self._second.addmm_(x.T, x)
         else:
-            self._second += x.square_().sum(0)
+            self._second += x.square().sum(0)
 
     @property
     def mean(self) -> Float64[Tensor, " n"]:
