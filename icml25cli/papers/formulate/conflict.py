@@ -17,6 +17,7 @@ from icml25cli.papers.formulate.linear import Column, LinearModel, Row, Terms
 from icml25cli.papers.formulate.rationals import Number, exact
 from icml25cli.papers.formulate.solve import solve
 
+QUESTION = 1.0  # seconds: whole variables without bounds can keep a solver busy for ever
 Member = tuple[str, int]  # ("row", i), ("lower", j) or ("upper", j)
 
 
@@ -105,7 +106,7 @@ class _Search:
         rows[:, kept["row"]] = self._bounds["row"][:, kept["row"]]
         self._lp.col_lower_, self._lp.col_upper_ = lower, upper
         self._lp.row_lower_, self._lp.row_upper_ = rows
-        highs = new_solver(max(0.1, self._deadline - time.monotonic()))
+        highs = new_solver(min(QUESTION, max(0.1, self._deadline - time.monotonic())))
         highs.passModel(self._lp)
         highs.run()
         status = highs.getModelStatus()

@@ -30,8 +30,7 @@ _NODES = (
     *(ast.And, ast.Or, ast.Not, ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq, ast.In, ast.NotIn),
 )
 _SUMS = (ast.Add, ast.Sub)
-_QUOTED = r"\"[^\"]*\"|'[^']*'"
-_LONE_EQUALS = r"(?<![<>=!])=(?!=)"
+_LONE_EQUALS = re.compile(r"(\"[^\"]*\"|'[^']*')|(?<![<>=!])=(?!=)")  # or a text in quotes, to leave it alone
 
 
 class FormulaError(InputError):
@@ -65,8 +64,8 @@ class Language:
             prefix += "_"
         self._aliases = {name: f"{prefix}{position}" for position, name in enumerate(odd)}
         self._names = {alias: name for name, alias in self._aliases.items()}
-        words = "|".join(rf"(?<!\w){re.escape(name)}(?!\w)" for name in odd) or r"(?!)"
-        self._tokens = re.compile(f"(?P<quoted>{_QUOTED})|(?P<name>{words})|(?P<equals>{_LONE_EQUALS})")
+        self._lengths = sorted({len(name) for name in odd}, reverse=True)
+        self._beginnings = {name[0] for name in odd}
 
     def parse(self, text: str) -> Parsed:
         """The syntax tree of ``text``. A lone ``=`` means ``==``; brackets around the whole are dropped.
@@ -77,7 +76,7 @@ class Language:
         """
         if len(text) > LONGEST:
             raise LimitError(f"the expression has {len(text)} characters", hint=f"at most {LONGEST} are read")
-        inner = self._tokens.sub(self._replaced, text.strip())
+        inner = _LONE_EQUALS.sub(lambda found: found[1] or "==", self._with_aliases(text.strip()))
         try:
             with warnings.catch_warnings(action="ignore", category=SyntaxWarning):
                 tree = _tree(inner)
@@ -108,10 +107,30 @@ class Language:
             return "a long sum"
         return _excerpt(re.sub(r"\w+", lambda found: self.name(found[0]), text))
 
-    def _replaced(self, found: re.Match[str]) -> str:
-        if found.lastgroup == "quoted":
-            return found[0]
-        return "==" if found.lastgroup == "equals" else self._aliases[found[0]]
+    def _with_aliases(self, text: str) -> str:
+        """``text`` with identifiers in the place of declared names that are none, the longest name first."""
+        if not self._aliases:
+            return text
+        parts: list[str] = []
+        position = 0
+        while position < len(text):
+            name = self._name_at(text, position) if text[position] in self._beginnings else None
+            if name is not None:
+                parts.append(self._aliases[name])
+                position += len(name)
+                continue
+            end = position
+            if text[position] in "\"'":
+                end = max(position, text.find(text[position], position + 1))
+            parts.append(text[position : end + 1])
+            position = end + 1
+        return "".join(parts)
+
+    def _name_at(self, text: str, position: int) -> str | None:
+        if _joined(text, position):
+            return None
+        candidates = (text[position : position + length] for length in self._lengths)
+        return next((n for n in candidates if n in self._aliases and not _joined(text, position + len(n))), None)
 
     def _check(self, tree: ast.expr) -> None:
         """Refuse what the language lacks, wherever it stands, also where it would never be evaluated."""
@@ -157,6 +176,11 @@ def _tree(text: str) -> ast.expr:
         if not isinstance(tree, ast.GeneratorExp):
             raise
         return tree
+
+
+def _joined(text: str, position: int) -> bool:
+    """Whether the characters before and at a position belong to one word."""
+    return 0 < position < len(text) and bool(re.match(r"\w\w", text[position - 1 : position + 1]))
 
 
 def _is_identifier(name: str) -> bool:

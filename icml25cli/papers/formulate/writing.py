@@ -4,14 +4,11 @@ Knows formats. Does not know whether what it wrote says what the model says; tha
 """
 
 import math
-import tempfile
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 
 from icml25cli.core.console import clean
 from icml25cli.papers.formulate.formulation import Formulation, Objective, Variable
-from icml25cli.papers.formulate.highs import arrays, new_solver
 from icml25cli.papers.formulate.linear import Column, LinearModel, Row, Terms
 from icml25cli.papers.formulate.rationals import Number, text
 
@@ -95,15 +92,46 @@ def _signed(value: Number) -> str:
 
 
 def mps_text(model: LinearModel) -> str:
-    """A portable model in free MPS as HiGHS writes it, with the section that says whether to maximise."""
-    lp = arrays(model)
-    lp.col_names_, lp.row_names_ = list(model.column_names), list(model.row_names)
-    highs = new_solver()
-    highs.passModel(lp)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder, "model.mps")
-        highs.writeModel(str(path))
-        return path.read_text()
+    """A portable model in free MPS, with the section that says whether to maximise; numbers as the nearest floats.
+
+    Not by HiGHS, which closes the last block of whole variables too late where there are no rows.
+    """
+    names, row_names = model.column_names, model.row_names
+    lines = ["NAME model", *(["OBJSENSE", "    MAX"] if model.sense == "max" else []), "ROWS", " N  obj"]
+    kinds = ["E" if row.lower == row.upper else "L" if row.lower is None else "G" for row in model.rows]
+    lines += [f" {kind}  {name}" for kind, name in zip(kinds, row_names, strict=True)]
+    lines.append("COLUMNS")
+    entries: list[list[str]] = [[] for _ in names]
+    for j, coefficient in model.objective:
+        entries[j].append(f"obj {_number(coefficient)}")
+    for name, row in zip(row_names, model.rows, strict=True):
+        for j, coefficient in row.terms:
+            entries[j].append(f"{name} {_number(coefficient)}")
+    whole = False
+    for column, name, entry in zip(model.columns, names, entries, strict=True):
+        if column.integer != whole:
+            lines.append(f"    MARK 'MARKER' '{'INTEND' if whole else 'INTORG'}'")
+            whole = column.integer
+        lines += [f"    {name} {part}" for part in entry or ["obj 0"]]
+    lines += [*(["    MARK 'MARKER' 'INTEND'"] if whole else []), "RHS"]
+    if model.constant:
+        lines.append(f"    RHS obj {_number(-model.constant)}")  # a constant stands there with its sign turned
+    for name, row in zip(row_names, model.rows, strict=True):
+        lines.append(f"    RHS {name} {_number(row.upper if row.lower is None else row.lower)}")
+    lines.append("BOUNDS")
+    for column, name in zip(model.columns, names, strict=True):
+        lines += [f" {bound}" for bound in _mps_bounds(column, name)]
+    return "\n".join([*lines, "ENDATA", ""])
+
+
+def _mps_bounds(column: Column, name: str) -> list[str]:
+    """Every bound said, since readers differ in what they assume, of whole variables above all."""
+    if column.lower is None and column.upper is None:
+        return [f"FR BND {name}"]
+    if column.lower == column.upper:
+        return [f"FX BND {name} {_number(column.lower)}"]
+    lower = f"MI BND {name}" if column.lower is None else f"LO BND {name} {_number(column.lower)}"
+    return [lower, f"PL BND {name}" if column.upper is None else f"UP BND {name} {_number(column.upper)}"]
 
 
 # --- PuLP --------------------------------------------------------------------------------------------------------

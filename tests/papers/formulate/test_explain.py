@@ -228,27 +228,43 @@ def test_one_pass_of_a_loop_is_named_with_its_numbers():
     ]
 
 
-@given(models())
-@settings(max_examples=80, deadline=None)
+def only(compiled: LinearModel, members: list[tuple[str, int]]) -> LinearModel:
+    """A model with nothing of another but some rows and bounds."""
+    columns = tuple(
+        replace(
+            c, lower=c.lower if ("lower", j) in members else None, upper=c.upper if ("upper", j) in members else None
+        )
+        for j, c in enumerate(compiled.columns)
+    )
+    rows = tuple(row for i, row in enumerate(compiled.rows) if ("row", i) in members)
+    return LinearModel("min", (), 0, columns, rows)
+
+
+@given(models(whole=False))
+@settings(max_examples=60, deadline=None)
 def test_every_conflict_is_one_and_none_of_it_can_go(compiled):
     found = find_conflict(compiled) if solve(compiled).status == "infeasible" else None
     assume(found is not None)
-    members = (
-        [("row", i) for i in found.rows] + [("lower", j) for j in found.lower] + [("upper", j) for j in found.upper]
-    )
-
-    def keep(kept: list) -> LinearModel:
-        columns = tuple(
-            replace(c, lower=c.lower if ("lower", j) in kept else None, upper=c.upper if ("upper", j) in kept else None)
-            for j, c in enumerate(compiled.columns)
-        )
-        rows = tuple(row for i, row in enumerate(compiled.rows) if ("row", i) in kept)
-        return LinearModel("min", (), 0, columns, rows)
-
-    assert solve(keep(members)).status == "infeasible"
+    sides = {"row": found.rows, "lower": found.lower, "upper": found.upper}
+    members = [(side, i) for side, places in sides.items() for i in places]
+    assert solve(only(compiled, members)).status == "infeasible"
     assert found.irreducible
     for gone in members:
-        assert solve(keep([member for member in members if member != gone])).status == "optimal"
+        assert solve(only(compiled, [member for member in members if member != gone])).status == "optimal"
+
+
+def test_a_question_without_an_answer_keeps_its_member_and_is_said(monkeypatch):
+    original = conflict_module._Search.infeasible
+
+    def tired(self, members):
+        answer = original(self, members)
+        self.undecided |= not answer
+        return answer
+
+    monkeypatch.setattr(conflict_module._Search, "infeasible", tired)
+    found = explain(CONFLICT)
+    assert not found.conflict.irreducible
+    assert found.sentences()[0] == "These exclude each other:"
 
 
 def test_an_unbounded_model_names_what_is_not_limited():
