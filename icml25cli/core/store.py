@@ -38,7 +38,7 @@ class Asset:
 
     name: str
     title: str
-    kind: str  # model, text, tables, images or graph
+    kind: str  # model, text, tables, images, graph or models (to optimise)
     licence: str
     opt_in: bool  # the licence is no free one, so fetching takes an explicit yes
     main: str  # what `path` leads to, relative to the asset's folder; "." for all of it
