@@ -62,6 +62,7 @@ def export(
     """
     if form not in FORMATS:
         raise ValueError(f"no format {form!r}")
+    first = solve(model, time_limit=time_limit)  # and thereby learn whether a solver can hold it
     whole = portable(model)
     if form == "py":
         text = script_text(whole)
@@ -69,7 +70,6 @@ def export(
     else:
         text, read = _written(model, whole, form, formulation)
         again = solve(read, time_limit=time_limit)
-    first = solve(model, time_limit=time_limit)
     if again is None:
         confirmed = _confirm(first, *_run_script(text, time_limit), form)
     else:
