@@ -122,7 +122,7 @@ def heuristics(
     report.rows = [
         {key: row[key] for name in shown for key in (name, f"{name}_sd") if row.get(key) is not None} for row in rows
     ]
-    report.details = {"all": rows}
+    report.details = {"all": [*rows]}
     report.metrics = {splits[0].metric: rows[0][splits[0].metric], "negatives": rows[0]["negatives"]}
     report.notes = [*found.notes, *splits[0].notes]
     report.warnings = list(warnings_so_far())

@@ -13,7 +13,7 @@ from scipy.io import loadmat
 from icml25cli.core.errors import InputError
 from icml25cli.core.files import atomic_path
 from icml25cli.core.tables import read_arrays
-from icml25cli.papers.linkpred.features import CSR, check_features, features_of
+from icml25cli.papers.linkpred.features import CSR_PARTS, check_features, features_of
 from icml25cli.papers.linkpred.graph import Graph, build_graph, pack_ids, unpack_ids
 
 
@@ -52,7 +52,7 @@ def write_graph(path: Path, graph: Graph, *, force: bool = False) -> None:
     if isinstance(graph.features, np.ndarray):
         arrays["x"] = graph.features
     elif graph.features is not None:
-        arrays |= {f"x_{part}": np.asarray(getattr(graph.features, part)) for part in CSR}
+        arrays |= {f"x_{part}": np.asarray(getattr(graph.features, part)) for part in CSR_PARTS}
     there = {name: array for name, array in arrays.items() if array is not None}
     with atomic_path(path, force=force) as temporary, open(temporary, "wb") as file:
         np.savez_compressed(file, allow_pickle=False, **there)
@@ -81,7 +81,7 @@ def _of_arrays(path: Path, arrays: dict[str, np.ndarray]) -> Graph:
                 f"{path} has {features.shape[0]} rows of attributes for {num_nodes} nodes", hint="one each"
             )
         check_features(features, ids, str(path))
-    more = {name: arrays[name] for name in ("times", "weights") if name in arrays}
+    more: dict[str, Any] = {name: arrays[name] for name in ("times", "weights") if name in arrays}
     for name, values in more.items():
         if values.shape != edges.shape[:1] or values.dtype.kind not in "fiu" or not np.isfinite(values).all():
             raise InputError(f"{path}: {name} is not one finite number an edge", hint="give one each, or leave it out")
@@ -144,16 +144,16 @@ def read_mat(path: Path) -> Graph:
     return _of_matrix(path, sparse.coo_array(chosen))
 
 
-def _of_matrix(path: Path, matrix: sparse.coo_array) -> Graph:
+def _of_matrix(path: Path, matrix: Any) -> Graph:
     """The graph of an adjacency matrix: an edge wherever it is not zero."""
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise InputError(f"{path} has shape {matrix.shape}, an adjacency matrix is square", hint="save another")
     rows, columns = (axis[matrix.data != 0].astype(np.int64) for axis in matrix.coords)
-    here, there = (
-        sparse.coo_array((np.ones(len(rows)), ends), matrix.shape) for ends in ((rows, columns), (columns, rows))
-    )
+    ones = np.ones(len(rows))
+    here: Any = sparse.csr_array((ones, (rows, columns)), matrix.shape)
+    there: Any = sparse.csr_array((ones, (columns, rows)), matrix.shape)
     pairs = np.stack([rows, columns], axis=1)
-    directed = (here.tocsr() != there.tocsr()).nnz > 0
+    directed = (here != there).nnz > 0
     return build_graph(path.stem, [str(i) for i in range(matrix.shape[0])], pairs, directed=directed)
 
 
@@ -175,7 +175,7 @@ def read_pt(path: Path) -> Graph:
     """
     import torch
 
-    admitted = [(type(name.rpartition(".")[2], (_Stored,), {}), name) for name in _PYG]
+    admitted: list[Any] = [(type(name.rpartition(".")[2], (_Stored,), {}), name) for name in _PYG]
     try:
         with torch.serialization.safe_globals(admitted):
             loaded = torch.load(path, map_location="cpu", weights_only=True)

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int64
 from numpy import ndarray
-from scipy import sparse
 
 from icml25cli.core.jit import compiled
 from icml25cli.core.progress import track
-from icml25cli.papers.linkpred.graph import canonical, codes
+from icml25cli.papers.linkpred.graph import CSR, canonical, codes
 from icml25cli.papers.linkpred.ppr import RESTART, affordable, push
 
 TOLERANCE = 1e-5  # of PageRank: to tell near from far takes no more
@@ -20,7 +19,7 @@ HUB = 1000  # neighbours of a common neighbour beyond which it says next to noth
 
 
 def candidate_pairs(
-    adjacency: sparse.csr_array, nodes: Int64[ndarray, "s"] | None = None, per_node: int = 100
+    adjacency: CSR, nodes: Int64[ndarray, "s"] | None = None, per_node: int = 100
 ) -> Int64[ndarray, "k 2"]:
     """Canonical pairs in ascending order, none of them an edge: for each node its ``per_node`` best partners by
     resource allocation, all of them two steps away, and as many by personalised PageRank.

@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -165,13 +166,13 @@ def _header(table: pd.DataFrame, columns: Columns) -> list[str] | None:
         return first
     rest = table.iloc[1:1001]
     for column, cell in zip(rest.columns, first, strict=True):
-        numeric = len(rest) and pd.to_numeric(rest[column], errors="coerce").notna().all()
-        if numeric and not _is_number(cell):
+        if len(rest) and all(map(is_number, rest[column])) and not is_number(cell):
             return first
     return None
 
 
-def _is_number(cell: str) -> bool:
+def is_number(cell: str) -> bool:
+    """Whether a cell of a table reads as a number."""
     try:
         float(cell)
     except ValueError:
@@ -241,7 +242,7 @@ def _numbered(u: pd.Series, v: pd.Series, where: str) -> tuple[list[str], Int64[
         raise InputError(f"{where}: edge {bad + 1} lacks an id", hint="every line needs both ends")
     same, different = pd.factorize(np.array(names, dtype=object))
     pairs, appearance = pd.factorize(same[rows].reshape(2, -1).T.ravel())  # numbered as they come, line by line
-    return in_natural_order(different[appearance].tolist(), pairs.reshape(-1, 2))
+    return in_natural_order(different[np.asarray(appearance)].tolist(), pairs.reshape(-1, 2))
 
 
 def in_natural_order(names: list[str], pairs: Int64[ndarray, "k 2"]) -> tuple[list[str], Int64[ndarray, "k 2"]]:
@@ -274,9 +275,9 @@ def _as_text(column: pd.Series, where: str) -> pd.Series:
 def _times(column: pd.Series, where: str) -> Float64[ndarray, "k"]:
     """Numbers as they are, dates as seconds since 1970 in UTC."""
     dated = pd.api.types.is_datetime64_any_dtype(column)
-    times = pd.Series(np.nan, column.index) if dated else pd.to_numeric(column, errors="coerce")
+    times: Any = pd.Series(np.nan, column.index) if dated else pd.to_numeric(column, errors="coerce")
     if times.isna().any():
-        dates = pd.to_datetime(column, errors="coerce", utc=True, format="ISO8601")
+        dates: Any = pd.to_datetime(column, errors="coerce", utc=True, format="ISO8601")
         if dates.isna().sum() < times.isna().sum():
             times = (dates - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(1, "s")
     return _finite(times, column, where, "time", "write times as numbers or as dates like 2024-05-31")
@@ -290,7 +291,7 @@ def _weights(column: pd.Series, where: str) -> Float64[ndarray, "k"]:
     return weights
 
 
-def _finite(values: pd.Series, column: pd.Series, where: str, what: str, hint: str) -> Float64[ndarray, "k"]:
+def _finite(values: Any, column: pd.Series, where: str, what: str, hint: str) -> Float64[ndarray, "k"]:
     numbers = values.to_numpy(np.float64, na_value=np.nan)
     if not np.isfinite(numbers).all():
         bad = int(np.flatnonzero(~np.isfinite(numbers))[0])

@@ -6,6 +6,7 @@ Knows splits, heuristics and metrics. Does not know learning.
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from icml25cli.papers.linkpred.graph import Graph, adjacency
 from icml25cli.papers.linkpred.heuristics import HEURISTICS, score_pairs
@@ -44,7 +45,7 @@ def judge_heuristics(graph: Graph, split: Split, methods: Sequence[str] = HEURIS
     return judged
 
 
-def comparison(runs: Sequence[Sequence[Judged]], metric: str) -> list[dict[str, float | int | str | None]]:
+def comparison(runs: Sequence[Sequence[Judged]], metric: str) -> list[dict[str, Any]]:
     """A row a method, best by ``metric``, then AUC, first: means and ``_sd`` over runs, negatives, mean seconds.
 
     Raises:

@@ -14,10 +14,10 @@ from scipy import sparse
 
 from icml25cli.core.errors import InputError
 from icml25cli.core.tables import read_arrays
-from icml25cli.papers.linkpred.edge_list import are_numbers
-from icml25cli.papers.linkpred.graph import Features, Graph
+from icml25cli.papers.linkpred.edge_list import are_numbers, is_number
+from icml25cli.papers.linkpred.graph import CSR, Features, Graph
 
-CSR = ("data", "indices", "indptr", "shape")
+CSR_PARTS = ("data", "indices", "indptr", "shape")
 
 
 def with_features(graph: Graph, path: Path) -> Graph:
@@ -49,8 +49,8 @@ def features_of(arrays: dict[str, np.ndarray], where: str) -> Features | None:
     """
     if "x" in arrays:
         return _dense(arrays["x"], where)
-    if all(f"x_{part}" in arrays for part in CSR):
-        return _csr({part: arrays[f"x_{part}"] for part in CSR}, where)
+    if all(f"x_{part}" in arrays for part in CSR_PARTS):
+        return _csr({part: arrays[f"x_{part}"] for part in CSR_PARTS}, where)
     return None
 
 
@@ -60,33 +60,31 @@ def check_features(found: Features, names: Any, where: str) -> None:
     Raises:
         InputError: there is one.
     """
-    values = found.data if sparse.issparse(found) else found.reshape(-1)
-    wrong = np.flatnonzero(~np.isfinite(values))
+    dense = isinstance(found, np.ndarray)
+    wrong = np.flatnonzero(~np.isfinite(found.reshape(-1) if dense else found.data))
     if wrong.size:
-        if sparse.issparse(found):
-            row = int(np.searchsorted(found.indptr, wrong[0], side="right")) - 1
-        else:
-            row = int(wrong[0]) // found.shape[1]
+        row = wrong[0] // found.shape[1] if dense else np.searchsorted(found.indptr, wrong[0], side="right") - 1
         raise InputError(
-            f"{where}: the node {names[row]} has an attribute that is not finite", hint="fill or drop such attributes"
+            f"{where}: the node {names[int(row)]} has an attribute that is not finite",
+            hint="fill or drop such attributes",
         )
 
 
 def _constant(found: Features) -> list[str]:
-    if sparse.issparse(found):
-        filled = np.bincount(found.indices, found.data != 0, minlength=found.shape[1])
-        low = found.min(axis=0).toarray().ravel()
-        constant = (filled == 0) | ((filled == found.shape[0]) & (low == found.max(axis=0).toarray().ravel()))
-    else:
+    if isinstance(found, np.ndarray):
         constant = found.min(axis=0) == found.max(axis=0)
+    else:
+        filled = np.bincount(found.indices, found.data != 0, minlength=found.shape[1])
+        low, high = (extreme(axis=0).toarray().ravel() for extreme in (found.min, found.max))
+        constant = (filled == 0) | ((filled == found.shape[0]) & (low == high))
     count = int(constant.sum())
     return [f"{count:,} attribute{'s are' if count > 1 else ' is'} the same for all nodes"] if count else []
 
 
 def _matrix(path: Path) -> Features:
     arrays = read_arrays(path)
-    if all(part in arrays for part in CSR):
-        return _csr({part: arrays[part] for part in CSR}, str(path))
+    if all(part in arrays for part in CSR_PARTS):
+        return _csr({part: arrays[part] for part in CSR_PARTS}, str(path))
     found = features_of(arrays, str(path))
     if found is not None:
         return found
@@ -107,7 +105,7 @@ def _dense(array: np.ndarray, where: str) -> np.ndarray:
     return np.ascontiguousarray(array, dtype=np.float32)
 
 
-def _csr(parts: dict[str, np.ndarray], where: str) -> sparse.csr_array:
+def _csr(parts: dict[str, np.ndarray], where: str) -> CSR:
     try:
         shape = tuple(int(size) for size in parts["shape"])
         data = parts["data"].astype(np.float32)
@@ -143,7 +141,7 @@ def _table(path: Path, graph: Graph) -> tuple[np.ndarray, list[str]]:
         else:
             separator = "\t" if ".tsv" in path.suffixes else ","
             table = pd.read_csv(path, sep=separator, header=None, dtype=str, na_filter=False, skipinitialspace=True)
-            if pd.to_numeric(table.iloc[0, 1:], errors="coerce").isna().any():  # else a table without a header
+            if not all(map(is_number, table.iloc[0, 1:])):  # else a table without a header
                 table = table.iloc[1:]
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}", hint="check the path") from error
@@ -159,7 +157,7 @@ def _table(path: Path, graph: Graph) -> tuple[np.ndarray, list[str]]:
     columns = []
     for place in range(1, table.shape[1]):
         column = table.iloc[:, place]
-        values = pd.to_numeric(column, errors="coerce")
+        values: Any = pd.to_numeric(column, errors="coerce")
         if values.isna().any():
             row = int(np.flatnonzero(values.isna())[0])
             raise InputError(

@@ -100,7 +100,9 @@ def given_split(graph: Graph, parts: Parts, *, protocol: str = "given", seed: in
         notes.append(f"{unused:,} edges of {graph.name} are in no part and not used")
     return split_of(
         graph,
-        **positives,
+        positives["train"],
+        positives["valid"],
+        positives["test"],
         valid_negatives=negatives.get("valid"),
         test_negatives=negatives.get("test"),
         protocol=protocol,

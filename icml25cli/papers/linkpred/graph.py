@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from jaxtyping import Bool, Float32, Float64, Int64, Integer
@@ -17,7 +18,11 @@ from icml25cli.core.errors import InputError
 from icml25cli.core.runs import fingerprint
 
 Edges = Int64[ndarray, "m 2"]
-Features = Float32[ndarray, "n f"] | sparse.csr_array
+if TYPE_CHECKING:
+    CSR: TypeAlias = Any  # by scipy's own annotations a matrix may have no shape and no parts
+else:
+    CSR = sparse.csr_array
+Features = Float32[ndarray, "n f"] | CSR
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +57,7 @@ class Graph:
         return {name: row for row, name in enumerate(self.ids)}
 
     @cached_property
-    def adjacency(self) -> sparse.csr_array:
+    def adjacency(self) -> CSR:
         """Symmetric (n, n) matrix of float32 ones."""
         return adjacency(self.edges, self.num_nodes)
 
@@ -63,13 +68,13 @@ class Graph:
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 (hex) of names, edges, times and features."""
-        features = self.features
+        features: Any = self.features
         if sparse.issparse(features):
             features = [features.indptr.astype(np.int64), features.indices.astype(np.int64), features.data]
         return fingerprint([list(self.ids), self.edges, self.times, features])
 
 
-def adjacency(edges: Edges, num_nodes: int) -> sparse.csr_array:
+def adjacency(edges: Edges, num_nodes: int) -> CSR:
     """The symmetric (n, n) CSR matrix of float32 ones of undirected edges, each given once; indices sorted."""
     rows = np.concatenate([edges[:, 0], edges[:, 1]])
     columns = np.concatenate([edges[:, 1], edges[:, 0]])

@@ -8,6 +8,8 @@ a test edge, and one of a positive may be another positive, as in HeaRT.
 Knows graphs and splits. Does not know models.
 """
 
+from typing import Any
+
 import numpy as np
 from jaxtyping import Bool, Float64, Int64
 from numpy import ndarray
@@ -16,7 +18,7 @@ from scipy.stats import rankdata
 
 from icml25cli.core.errors import InputError
 from icml25cli.core.progress import track
-from icml25cli.papers.linkpred.graph import Features, Graph, adjacency, canonical
+from icml25cli.papers.linkpred.graph import CSR, Features, Graph, adjacency, canonical
 from icml25cli.papers.linkpred.ppr import affordable, ppr_rows
 from icml25cli.papers.linkpred.splits import Split, with_negatives
 
@@ -38,7 +40,7 @@ def with_hard_negatives(graph: Graph, split: Split, rng: np.random.Generator, pe
 
 
 def hard_negatives(
-    known: sparse.csr_array,
+    known: CSR,
     positives: Int64[ndarray, "p 2"],
     features: Features | None,
     rng: np.random.Generator,
@@ -83,23 +85,23 @@ def hard_negatives(
     return canonical(np.stack([kept, chosen], axis=-1).reshape(len(positives), 2 * per_end, 2))
 
 
-def _linked(known: sparse.csr_array, pairs: Int64[ndarray, "p 2"]) -> Bool[ndarray, "p"]:
+def _linked(known: CSR, pairs: Int64[ndarray, "p 2"]) -> Bool[ndarray, "p"]:
     return np.asarray(known[pairs[:, 0], pairs[:, 1]]).ravel() > 0
 
 
 class _Rows:
     """Scores of one node with all others, by each heuristic."""
 
-    def __init__(self, known: sparse.csr_array, features: Features | None) -> None:
+    def __init__(self, known: CSR, features: Features | None) -> None:
         self.known = known
         degrees = np.diff(known.indptr)
         self.weights = 1 / np.maximum(degrees, 1)
         self.unit: Features | None = None
         if features is not None:
-            squares = features.multiply(features) if sparse.issparse(features) else features**2
-            norms = np.sqrt(np.asarray(squares.sum(axis=1)))
+            dense = isinstance(features, np.ndarray)
+            norms = np.sqrt(np.asarray((features**2 if dense else features.multiply(features)).sum(axis=1)))
             scale = 1 / np.where(norms > 0, norms, 1)
-            self.unit = sparse.diags_array(scale) @ features if sparse.issparse(features) else features * scale[:, None]
+            self.unit = features * scale[:, None] if dense else sparse.diags_array(scale) @ features
 
     def of(self, node: int, tolerance: float) -> Float64[ndarray, "h n"]:
         neighbours = self.known[[node], :]
@@ -107,8 +109,8 @@ class _Rows:
         found = [resource.toarray().ravel(), ppr_rows(self.known, np.array([node]), tolerance).toarray().ravel()]
         if self.unit is not None:
             row = self.unit[[node], :]
-            cosine = self.unit @ row.T
-            found.append(np.asarray(cosine.toarray() if sparse.issparse(cosine) else cosine).ravel())
+            cosine: Any = self.unit @ row.T
+            found.append((cosine if isinstance(cosine, np.ndarray) else cosine.toarray()).ravel())
         return np.stack(found).astype(np.float64)
 
 

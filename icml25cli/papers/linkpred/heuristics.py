@@ -25,7 +25,7 @@ from scipy.sparse.linalg import eigsh
 
 from icml25cli.core.errors import InputError
 from icml25cli.core.jit import compiled
-from icml25cli.papers.linkpred.graph import Features
+from icml25cli.papers.linkpred.graph import CSR, Features
 from icml25cli.papers.linkpred.ppr import by_source, ppr, ungrouped
 
 LOCAL = ("common_neighbors", "jaccard", "preferential_attachment", "adamic_adar", "resource_allocation")
@@ -37,7 +37,7 @@ _BATCH = 2**22  # stored numbers of two feature slices
 
 
 def score_pairs(
-    adjacency: sparse.csr_array,
+    adjacency: CSR,
     pairs: Int64[ndarray, "*k 2"],
     methods: Sequence[str] = HEURISTICS,
     features: Features | None = None,
@@ -70,9 +70,7 @@ def score_pairs(
 # --- common neighbours -------------------------------------------------------------------------------------------
 
 
-def _local(
-    adjacency: sparse.csr_array, pairs: Int64[ndarray, "k 2"], methods: Sequence[str]
-) -> dict[str, Float64[ndarray, "k"]]:
+def _local(adjacency: CSR, pairs: Int64[ndarray, "k 2"], methods: Sequence[str]) -> dict[str, Float64[ndarray, "k"]]:
     """Those of ``methods`` that are of ``LOCAL``, from one pass over the neighbours of each pair."""
     degrees = np.diff(adjacency.indptr).astype(np.float64)
     of_u, of_v = degrees[pairs[:, 0]], degrees[pairs[:, 1]]
@@ -139,7 +137,7 @@ def _common_neighbors(
 # --- walks -------------------------------------------------------------------------------------------------------
 
 
-def katz(adjacency: sparse.csr_array, pairs: Int64[ndarray, "k 2"], beta: float = KATZ_BETA) -> Float64[ndarray, "k"]:
+def katz(adjacency: CSR, pairs: Int64[ndarray, "k 2"], beta: float = KATZ_BETA) -> Float64[ndarray, "k"]:
     """Walks between the two nodes, those of l steps weighted by β^l.
 
     Walks of every length, (I − βA)⁻¹ − I, below ``KATZ_EXACT`` nodes if the series converges there (β times the
@@ -154,14 +152,15 @@ def katz(adjacency: sparse.csr_array, pairs: Int64[ndarray, "k 2"], beta: float 
     return ungrouped(scores, order)
 
 
-def _largest_eigenvalue(adjacency: sparse.csr_array) -> float:
+def _largest_eigenvalue(adjacency: CSR) -> float:
     if adjacency.shape[0] < 100:
         return float(np.linalg.eigvalsh(adjacency.toarray()).max())
-    start = np.ones(adjacency.shape[0])  # Lanczos would begin at random
-    return float(eigsh(adjacency.astype(np.float64), k=1, which="LA", v0=start, return_eigenvectors=False, tol=1e-6)[0])
+    lanczos: Any = eigsh  # annotated to take whole tolerances only
+    start = np.ones(adjacency.shape[0])  # it would begin at random
+    return float(lanczos(adjacency.astype(np.float64), 1, which="LA", v0=start, return_eigenvectors=False, tol=1e-6)[0])
 
 
-def _all_walks(adjacency: sparse.csr_array, pairs: ndarray, first: ndarray, beta: float, scores: ndarray) -> None:
+def _all_walks(adjacency: CSR, pairs: ndarray, first: ndarray, beta: float, scores: ndarray) -> None:
     """The series βA + (βA)² + ... from each source until its terms are nothing beside the sum."""
     step = adjacency.astype(np.float64) * beta
     for begin in range(0, len(first) - 1, 256):
@@ -201,7 +200,7 @@ def _short_walks(indptr: Any, indices: Any, pairs: Any, first: Any, beta: float,
 # --- distance and features ---------------------------------------------------------------------------------------
 
 
-def shortest_path(adjacency: sparse.csr_array, pairs: Int64[ndarray, "k 2"]) -> Float64[ndarray, "k"]:
+def shortest_path(adjacency: CSR, pairs: Int64[ndarray, "k 2"]) -> Float64[ndarray, "k"]:
     """1 over the number of steps from u to v, ``UNREACHABLE`` where there is no path."""
     _, component = sparse.csgraph.connected_components(adjacency, directed=False)
     distances = np.zeros(len(pairs), np.int64)
@@ -253,14 +252,15 @@ def _distances(indptr: Any, indices: Any, pairs: Any, rows: Any, distances: Any)
 
 def feature_cosine(features: Features, pairs: Int64[ndarray, "k 2"]) -> Float64[ndarray, "k"]:
     """Cosine of the feature rows of both nodes, 0 where a row is zero."""
-    squares = features.multiply(features).sum(axis=1) if sparse.issparse(features) else (features**2).sum(axis=1)
-    norms = np.sqrt(np.asarray(squares, np.float64))
+    dense = isinstance(features, np.ndarray)
+    squares = features**2 if dense else features.multiply(features)
+    norms = np.sqrt(np.asarray(squares.sum(axis=1), np.float64))
     norms[norms == 0] = 1
-    width = max(1, features.nnz // features.shape[0] if sparse.issparse(features) else features.shape[1])
+    width = max(1, features.shape[1] if dense else features.nnz // features.shape[0])
     step = max(1, _BATCH // width)
     scores = np.empty(len(pairs))
     for start in range(0, len(pairs), step):
         u, v = pairs[start : start + step].T
-        product = features[u].multiply(features[v]) if sparse.issparse(features) else features[u] * features[v]
+        product = features[u] * features[v] if dense else features[u].multiply(features[v])
         scores[start : start + step] = product.sum(axis=1) / (norms[u] * norms[v])
     return scores

@@ -15,7 +15,7 @@ from numpy import ndarray
 from scipy import sparse
 
 from icml25cli.core.errors import InputError
-from icml25cli.papers.linkpred.graph import Graph, build_graph
+from icml25cli.papers.linkpred.graph import CSR, Graph, build_graph
 
 
 class _Matrix:
@@ -90,9 +90,9 @@ def read_planetoid(path: Path) -> Graph:
         or num_nodes > known.shape[0] + 10 * len(places) + 1000
     ):
         raise InputError(f"the files ind.{name}.* in {folder} do not belong together", hint="fetch them again")
-    rows = sparse.coo_array(sparse.vstack([known, test]))
+    rows: Any = sparse.coo_array(sparse.vstack([known, test]))
     place = np.concatenate([np.arange(known.shape[0]), places])
-    features = sparse.csr_array((rows.data, (place[rows.coords[0]], rows.coords[1])), (num_nodes, known.shape[1]))
+    features: Any = sparse.csr_array((rows.data, (place[rows.coords[0]], rows.coords[1])), (num_nodes, known.shape[1]))
     return build_graph(name, [str(i) for i in range(num_nodes)], pairs, features=features.astype(np.float32))
 
 
@@ -116,7 +116,7 @@ def _unpickle(path: Path) -> Any:
         ) from error
 
 
-def _matrix(path: Path) -> sparse.csr_array:
+def _matrix(path: Path) -> CSR:
     found = _unpickle(path)
     try:
         state = found.state

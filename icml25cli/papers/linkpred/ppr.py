@@ -12,6 +12,7 @@ from scipy import sparse
 
 from icml25cli.core.jit import compiled
 from icml25cli.core.progress import note, track
+from icml25cli.papers.linkpred.graph import CSR
 
 RESTART = 0.15
 TOLERANCE = 1e-7  # error of π_u(v) over the degree of v
@@ -39,9 +40,7 @@ def ungrouped(scores: Float64[ndarray, "k"], order: Int64[ndarray, "k"]) -> Floa
     return result
 
 
-def ppr(
-    adjacency: sparse.csr_array, pairs: Int64[ndarray, "k 2"], tolerance: float | None = None
-) -> Float64[ndarray, "k"]:
+def ppr(adjacency: CSR, pairs: Int64[ndarray, "k 2"], tolerance: float | None = None) -> Float64[ndarray, "k"]:
     """Personalised PageRank of v from u plus that of u from v, with restart probability ``RESTART``.
 
     One push from u gives both, since d(u) π_u(v) = d(v) π_v(u) in an undirected graph.
@@ -76,9 +75,7 @@ def affordable(sources: int, stored: int) -> float:
     return relaxed
 
 
-def ppr_rows(
-    adjacency: sparse.csr_array, sources: Int64[ndarray, "s"], tolerance: float = TOLERANCE
-) -> sparse.csr_array:
+def ppr_rows(adjacency: CSR, sources: Int64[ndarray, "s"], tolerance: float = TOLERANCE) -> CSR:
     """Personalised PageRank from each of ``sources`` to all nodes v, sparse (s, n), to ``tolerance`` · d(v)."""
     n = adjacency.shape[0]
     rows = []

@@ -111,10 +111,8 @@ def _of_networkx(name: str, where: str, found: Any, columns: Columns) -> Graph:
     edges = list(found.edges(data=True))
     pairs = np.array([(row[u], row[v]) for u, v, _ in edges], dtype=np.int64).reshape(-1, 2)
     ids, pairs = in_natural_order(ids, pairs)
-    values = {
-        what: _attribute(where, edges, asked) for what, asked in (("times", columns.time), ("weights", columns.weight))
-    }
-    return build_graph(name, ids, pairs, directed=found.is_directed(), **values)
+    times, weights = (_attribute(where, edges, asked) for asked in (columns.time, columns.weight))
+    return build_graph(name, ids, pairs, directed=found.is_directed(), times=times, weights=weights)
 
 
 def _attribute(where: str, edges: list[tuple[Any, Any, dict[str, Any]]], asked: str | None) -> np.ndarray | None:

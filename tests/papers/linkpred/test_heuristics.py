@@ -147,7 +147,7 @@ def test_katz_is_its_series_whole_or_of_three_steps(seed, m):
     pairs = all_pairs(len(graph))
     whole = np.linalg.inv(np.eye(len(dense)) - 0.005 * dense) - np.eye(len(dense))
     np.testing.assert_allclose(h.katz(a, pairs), whole[tuple(pairs.T)], rtol=1e-9, atol=1e-15)
-    short = sum(0.4**power * np.linalg.matrix_power(dense, power) for power in (1, 2, 3))
+    short = np.sum([0.4**power * np.linalg.matrix_power(dense, power) for power in (1, 2, 3)], axis=0)
     divergent = h.katz(a, pairs, beta=0.4)
     if np.linalg.eigvalsh(dense).max() * 0.4 > 1.01:
         np.testing.assert_allclose(divergent, short[tuple(pairs.T)], rtol=1e-9, atol=1e-15)

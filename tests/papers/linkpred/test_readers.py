@@ -246,8 +246,8 @@ def save_as_pyg(path, monkeypatch, fields):
     module("torch_geometric.data.data", Data=data)
     module("torch_geometric.data.storage", GlobalStorage=storage)
     saved, stored = data(), storage()
-    stored.__dict__["_mapping"] = fields
-    saved.__dict__["_store"] = stored
+    vars(stored)["_mapping"] = fields
+    vars(saved)["_store"] = stored
     torch.save(saved, path)
 
 

@@ -115,11 +115,15 @@ def test_protocols_that_need_parts_are_not_made(protocol):
 # --- time
 
 
+def moments_of(graph):
+    return {tuple(edge): when for edge, when in zip(graph.edges.tolist(), graph.times.tolist(), strict=True)}
+
+
 def test_the_newest_edges_are_foretold_from_the_oldest():
     times = np.random.default_rng(0).permutation(200).astype(float)
     graph = graph_of(times=times)
     split = make_split(graph, "time")
-    place = {tuple(edge): when for edge, when in zip(graph.edges.tolist(), graph.times.tolist(), strict=True)}
+    place = moments_of(graph)
     oldest, middle, newest = (
         [place[tuple(edge)] for edge in edges.tolist()]
         for edges in (split.train, split.valid.positives, split.test.positives)
@@ -137,7 +141,7 @@ def test_edges_of_one_moment_stay_together(moments):
             make_split(graph, "time")
         return
     split = make_split(graph, "time")
-    place = {tuple(edge): when for edge, when in zip(graph.edges.tolist(), graph.times.tolist(), strict=True)}
+    place = moments_of(graph)
     parts = [
         {place[tuple(edge)] for edge in edges.tolist()}
         for edges in (split.train, split.valid.positives, split.test.positives)
