@@ -1,0 +1,85 @@
+"""Words that the grammar knows by heart: numbers, directions, units, and words that say nothing about a quantity."""
+
+import re
+
+from icml25cli.papers.formulate.grammar.tagger import stem
+
+SMALL = dict(
+    zip(
+        "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
+        "seventeen eighteen nineteen twenty".split(),
+        range(21),
+        strict=True,
+    )
+)
+TENS = dict(zip("thirty forty fifty sixty seventy eighty ninety".split(), range(30, 100, 10), strict=True))
+SCALES = {"hundred": 100, "thousand": 1000, "million": 10**6, "billion": 10**9, "dozen": 12}
+FRACTIONS = {"half": 2, "third": 3, "thirds": 3, "quarter": 4, "quarters": 4, "fourth": 4, "fifth": 5, "tenth": 10}
+FACTORS = {"twice": 2, "double": 2, "thrice": 3, "triple": 3, "quadruple": 4}
+
+SAYS_NOTHING = set(
+    "a an the of to in on at by for from with and or but is are be been was were it its they them their there this "
+    "that these those he she his her him one each every per both either any all as than so if can could must should "
+    "would will may might has have had do does not no only also further however while whereas in which who whom "
+    "into out up more most least less fewer minimum maximum total number amount unit type kind make use used "
+    "using take get give need require available require due since because additionally addition order how many much "
+    "what some other another then when where about over under between within together such given "
+    "least most company want".split()
+)
+BREAKS = {",", ";", "and", "but", "while", "whereas", "however", "(", ")", ":", "or", "then"}
+PER = {"per", "each", "every", "for", "on", "from"}
+BULK = set(  # units of what can be divided
+    "acre hectare kg kilogram gram g ton tonne pound lb lbs ounce oz liter litre l ml gallon kilometer mile metre "
+    "meter dollar money barrel".split()
+)
+_GROUPS = {
+    "@gain": "profit earn revenue income return gain earning interest yield",
+    "@cost": "cost spend budget expense expenditure paid pay wage price bill salary charge spent",
+    "@time": "hour minute day second time week month labor labour work",
+    "@money": "profit earn revenue cost spend budget expense paid pay wage bill salary capital dollar money price spent",
+    "@carry": "transport carry hold move deliver ship transported moved carried delivered capacity",
+    "@people": "people person passenger traveler traveller customer worker employee staff patient guest viewer tourist",
+}
+
+
+def root(word: str) -> str:
+    """A word without plural and the endings of verbs, for comparing what quantities are called."""
+    word = stem(word)
+    for ending in ("ing", "ed"):
+        if word.endswith(ending) and len(word) > len(ending) + 3:
+            word = word[: -len(ending)]
+            if len(word) > 3 and word[-1] == word[-2]:
+                word = word[:-1]
+            break
+    return word[:-1] if len(word) > 4 and word.endswith("e") else word
+
+
+GROUPS: dict[str, tuple[str, ...]] = {}
+for _name, _words in _GROUPS.items():
+    for _word in _words.split():
+        GROUPS[root(_word)] = (*GROUPS.get(root(_word), ()), _name)
+NOTHING = {root(word) for word in SAYS_NOTHING} | SAYS_NOTHING
+
+MINIMISE = re.compile(r"minimi|least|lowest|fewest|smallest|decreas|reduc|cheapest|minimum", re.I)
+MAXIMISE = re.compile(r"maximi|most|highest|largest|greatest|increas|best|maximum|optimi", re.I)
+
+# Ways to say in which direction a limit goes, read on the words between the limit before and this one.
+AT_LEAST = re.compile(
+    r"at least|at minimum|at a minimum|minimum|no less than|not less than|no fewer than|not be less than|"
+    r"(?<!no )(?<!not )(?<!any )(?<!not be )(?<!cannot be )(?<!n't be )more than|"
+    r"(?<!not )(?<!cannot )(?<!n't )(?<!never )exceed|greater than|larger than|above|or more|lower limit|fewest",
+    re.I,
+)
+AT_MOST = re.compile(
+    r"at most|maximum|no more than|not more than|not be more than|cannot be more than|not exceed|cannot exceed|"
+    r"(?:n't|never) exceed|up to|(?<!no )(?<!not )(?<!not be )less than|below|under(?! the)|fewer than|or less|"
+    r"limit|upper|capped|restrict|not any more than|smaller than|not be larger than|not be greater than",
+    re.I,
+)
+EXACTLY = re.compile(r"\bexactly\b|\bequal to\b|\bequals\b|\bin total exactly\b", re.I)
+NEEDED = re.compile(r"\bneeds?\b|\brequir|\bdemand|\bmust\b|\bhas to\b|\bhave to\b|\bshould\b|\breserv", re.I)
+HAD = re.compile(
+    r"availab|\bhas\b|\bhave\b|\baccess|budget|\bonly\b|\bowns?\b|capacity|\bspend|\bspare|\bthere (?:is|are)\b|"
+    r"produces|\bcan\b|\bopen\b|\bpossess|\bstock|\bsupply|\bholds?\b",
+    re.I,
+)

@@ -1,0 +1,306 @@
+"""Typed candidates for every limit of a text, from a closed catalogue: what may be bounded by a number, and how.
+
+    linear   a row of the table of facts, summed, is bounded
+    bound    one variable, or each of them
+    sum      all variables together
+    ratio    one variable is bounded by a share of all
+    factor   one variable is bounded by a multiple of another
+    order    one variable is bounded by another
+
+Knows a text, variables and the table. Does not know probabilities of whole models.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from icml25cli.papers.formulate.grammar.facts import Attribute, Bag, rarities, similarity
+from icml25cli.papers.formulate.grammar.lexicon import AT_LEAST, AT_MOST, BREAKS, BULK, EXACTLY, HAD, NEEDED, root
+from icml25cli.papers.formulate.grammar.mentions import Mention
+from icml25cli.papers.formulate.grammar.numbers import Quantity
+from icml25cli.papers.formulate.grammar.tagger import stem
+from icml25cli.papers.formulate.grammar.text import Problem
+
+Kind = Literal["linear", "bound", "sum", "ratio", "factor", "order"]
+Side = Literal["<=", ">=", "=="]
+_AS = re.compile(r"\bas (?:many|much)\b|\bmore\b|\bnumber\b|\bamount\b|\bthan\b|\bof\b|\bthe\b")
+_ALL = {"total", "combined", "altogether", "either", "combination", "any", "overall", "together"}
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A candidate: what is bounded, by what, and how much speaks for it (a logarithm)."""
+
+    kind: Kind
+    side: Side
+    score: float
+    quantity: Quantity | None = None
+    row: int | None = None  # of the table
+    which: tuple[int, ...] = ()  # variables: the bounded ones; for factor and order the two
+
+
+def direction(problem: Problem, quantity: Quantity, begin: int) -> tuple[Side, float]:
+    """Which way a number limits, and how sure that is: words said for it, else what is needed and what there is."""
+    first, end = problem.sentence_of(quantity.first)
+    earlier = [q.last for q in problem.quantities if first <= q.first < quantity.first]
+    own_start = max([begin, *earlier[-1:]])
+    own = " ".join(problem.lower[own_start : quantity.first])
+    after = []
+    for word in problem.lower[quantity.last : end]:
+        if any(q.first == quantity.last + len(after) for q in problem.quantities):
+            break
+        after.append(word)
+    told = _nearest(own)
+    if told is not None:
+        return told, 0.95
+    behind = re.match(r"(?:\W*\w+){0,3}?\W*(or more|or less|at most|at least)\b", " ".join(after))
+    if behind:
+        return (">=" if behind.group(1) in ("or more", "at least") else "<="), 0.9
+    whole = " ".join(problem.lower[first : quantity.first])
+    weak = _weak(own)
+    if weak is not None and not earlier:
+        return weak, 0.8
+    told = _nearest(whole)
+    if told is not None and (weak is None or len(own.split()) < 6):
+        return told, 0.8
+    if weak is not None:
+        return weak, 0.75
+    told = _weak(" ".join(after)) or _weak(whole)
+    return (told, 0.7) if told else ("<=", 0.6)
+
+
+def _nearest(said: str) -> Side | None:
+    """The direction said last."""
+    found: list[tuple[int, int, Side]] = []
+    for pattern, side in ((AT_LEAST, ">="), (AT_MOST, "<="), (EXACTLY, "==")):
+        found += [(match.end(), match.end() - match.start(), side) for match in pattern.finditer(said)]  # type: ignore[misc]
+    return max(found)[2] if found else None
+
+
+def _weak(said: str) -> Side | None:
+    found: list[tuple[int, Side]] = [(match.end(), ">=") for match in NEEDED.finditer(said)]
+    found += [(match.end(), "<=") for match in HAD.finditer(said)]
+    return max(found)[1] if found else None
+
+
+def candidates(
+    problem: Problem,
+    quantity: Quantity,
+    mentions: Sequence[Mention],
+    rows: Sequence[Attribute],
+    names: Sequence[tuple[str, ...]],
+    own_words: set[str],
+) -> list[Limit]:
+    """Readings of one number as a limit, in no order."""
+    first, end = problem.sentence_of(quantity.first)
+    side, sure = direction(problem, quantity, first)
+    others: dict[Side, Side] = {"<=": ">=", ">=": "<=", "==": "<="}
+    here = [m for m in mentions if first <= m.first < end]
+    following = [m for m in here if m.first >= quantity.last]
+    previous = [m for m in here if m.last <= quantity.first]
+    if quantity.kind == "factor":
+        return _factors(problem, quantity, side, previous, following)
+    if quantity.kind == "share":
+        made = _shares(problem, quantity, side, previous, following)
+    else:
+        made = _plain(problem, quantity, side, here, rows, names, own_words)
+    flipped = [
+        Limit(each.kind, others[each.side], each.score - 2.5 - 3 * (sure - 0.6), each.quantity, each.row, each.which)
+        for each in made
+    ]
+    return [*made, *flipped]
+
+
+def _factors(
+    problem: Problem, quantity: Quantity, side: Side, previous: Sequence[Mention], following: Sequence[Mention]
+) -> list[Limit]:
+    """``twice as many A as B``, ``A at least twice B``."""
+    begin, _ = problem.sentence_of(quantity.first)
+    said = " ".join(problem.lower[begin : quantity.first])
+    told = _nearest(said)
+    way: Side = told or ">="
+    made = []
+    pair = _two(following)
+    if pair:
+        made.append(Limit("factor", way, 4.0, quantity, None, pair))
+        made.append(Limit("factor", way, 1.0, quantity, None, pair[::-1]))
+    if previous and following and previous[-1].which != following[0].which:
+        between = problem.lower[quantity.last : following[0].first]
+        strong = not pair or not set(between) & {"many", "much", "more"}
+        made.append(
+            Limit("factor", way, 5.0 if strong else 2.0, quantity, None, (previous[-1].which, following[0].which))
+        )
+    if previous and following and pair is None and previous[-1].which == following[0].which:
+        other = [m for m in previous if m.which != following[0].which]
+        if other:
+            made.append(Limit("factor", way, 2.0, quantity, None, (following[0].which, other[-1].which)))
+    del side
+    return made
+
+
+def _two(mentions: Sequence[Mention]) -> tuple[int, int] | None:
+    """The first two different variables that are named."""
+    for mention in mentions[1:]:
+        if mention.which != mentions[0].which:
+            return mentions[0].which, mention.which
+    return None
+
+
+def _shares(
+    problem: Problem, quantity: Quantity, side: Side, previous: Sequence[Mention], following: Sequence[Mention]
+) -> list[Limit]:
+    made: list[Limit] = []
+    if following:
+        gap = problem.lower[quantity.last : following[0].first]
+        if quantity.value < 1 and previous and set(gap) <= {"of", "the", "number", "amount", "to", "as", "many", "much", "quantity"} and previous[-1].which != following[0].which:
+            made.append(Limit("factor", side, 5.0, quantity, None, (previous[-1].which, following[0].which)))
+            made.append(Limit("ratio", side, 3.0, quantity, None, (previous[-1].which,)))
+        made.append(Limit("ratio", side, 4.5 - 0.05 * len(gap), quantity, None, (following[0].which,)))
+    if previous:
+        gap = problem.lower[previous[-1].last : quantity.first]
+        made.append(Limit("ratio", side, 3.8 - 0.1 * len(gap), quantity, None, (previous[-1].which,)))
+    return made
+
+
+def _plain(
+    problem: Problem,
+    quantity: Quantity,
+    side: Side,
+    here: Sequence[Mention],
+    rows: Sequence[Attribute],
+    names: Sequence[tuple[str, ...]],
+    own_words: set[str],
+) -> list[Limit]:
+    made: list[Limit] = []
+    everyone = tuple(range(len(names)))
+    _, end = problem.sentence_of(quantity.first)
+    right = problem.right(quantity)
+    following = [m for m in here if m.first >= quantity.last]
+    previous = [m for m in here if m.last <= quantity.first]
+    after = [q for q in problem.quantities if quantity.last <= q.first < end]
+    near = following[0] if following else None
+    bag = problem.around(quantity, own_words)
+    # a row of the table
+    bags: list[Bag] = [*(row.bag for row in rows), bag]
+    rarity = rarities(bags)
+    unit = problem.unit(quantity)
+    for position, row in enumerate(rows):
+        alike = similarity(bag, row.bag, rarity)
+        score = 4.5 * alike
+        if quantity.kind == "money" or row.unit == "$":
+            score += 1.0 if quantity.kind == "money" and row.unit == "$" else -2.0
+            if {"@gain"} & row.bag.keys() and side == "<=":
+                score -= 2.5
+        elif unit and unit == row.unit:
+            score += 0.8
+        score -= 0.6 * (len(names) - len(row.coefficients))
+        made.append(Limit("linear", side, score, quantity, position))
+    # one variable
+    if near is not None:
+        gap = problem.lower[quantity.last : near.first]
+        between = [q for q in after if q.first < near.first]
+        small = [word for word in gap if word not in ("of", "the", "units", "unit", "more")]
+        if not between and not set(gap) & BREAKS:
+            score = 4.0 - 0.9 * len(small)
+            joined = [m for m in following if m.which != near.which]
+            tail = problem.lower[near.last : joined[0].first] if joined else []
+            if joined and set(tail) <= {"or", "and", "a", "an", ",", "the"}:
+                made.append(Limit("sum", side, score + 0.8 + (0.8 if "or" in tail else 0.0), quantity, None, everyone))
+                score -= 1.0
+            made.append(Limit("bound", side, score, quantity, None, (near.which,)))
+    if previous:
+        gap = problem.lower[previous[-1].last : quantity.first]
+        crossed = [q for q in problem.quantities if previous[-1].last <= q.first < quantity.first]
+        score = 2.2 - 0.12 * len(gap) - 2.0 * len(crossed)
+        before = problem.lower[max(0, previous[-1].first - 4) : previous[-1].first]
+        if {"number", "amount", "many"} & set(before):
+            score += 1.5
+        if len(right) and right[0] not in ("per", "each", "a", "in"):
+            score -= 1.2
+        made.append(Limit("bound", side, score, quantity, None, (previous[-1].which,)))
+    # each of them, or all together
+    heads = _heads(names)
+    stems = {stem(word) for word in right}
+    span = problem.lower[max(0, quantity.first - 6) : min(end, quantity.last + 10)]
+    score = 0.0
+    if stems & heads:
+        score += 2.6
+    if _ALL & set(span):
+        score += 1.2
+    if right and _measures(problem, right[0], here=quantity.first):
+        score += 2.2
+    if right and right[0] in ("in", "per") and not stems & heads:
+        score += 0.3
+    if quantity.kind == "money" and any(q.kind == "share" for row in rows for q in row.coefficients.values()):
+        score += 3.0
+    if any(similarity(bag, row.bag, rarity) > 0.5 for row in rows):
+        score -= 1.0
+    if quantity.kind == "money":
+        score -= 1.0
+    made.append(Limit("sum", side, score, quantity, None, everyone))
+    if re.match(r"(?:\w+ )?(?:of )?(?:each|both|every)(?: type| kind| one| of|$| \W)", " ".join(right)):
+        made.append(Limit("bound", side, 3.5, quantity, None, everyone))
+    return made
+
+
+def _heads(names: Sequence[tuple[str, ...]]) -> set[str]:
+    """Words that all variables have in common, and what such things are called."""
+    common = set(names[0]).intersection(*names[1:])
+    return common | {"item", "product", "trip", "vehicle", "container", "ad", "shift", "worker", "employee", "meal"}
+
+
+def _measures(problem: Problem, unit: str, here: int) -> bool:
+    """Whether variables are counted in a unit elsewhere in the text: ``per acre of corn``."""
+    mine = stem(unit)
+    if not mine.isalpha() or len(mine) < 2:
+        return False
+    for i, word in enumerate(problem.lower[:-2]):
+        if stem(word) == mine and abs(i - here) > 2 and problem.lower[i + 1] == "of" and i + 2 in problem.named:
+            return True
+        if stem(word) == mine and i and problem.lower[i - 1] in ("per", "each") and mine in BULK:
+            return True
+    return False
+
+
+_MORE = r"more|larger|greater|higher|exceed\w*|at least as (?:many|much)|outnumber\w*"
+_FEWER = r"less|fewer|smaller|lower|at most as (?:many|much)"
+_COMPARED = re.compile(rf"\b(?P<no>not|cannot|can't|no)\b[^,;]*?\b(?P<more>{_MORE})\b|\b(?P<above>{_MORE})\b|\b(?P<below>{_FEWER})\b")
+
+
+def orders(problem: Problem, mentions: Sequence[Mention]) -> list[Limit]:
+    """``the number of A must not exceed the number of B``, ``more A than B``: comparisons of two variables."""
+    made: list[Limit] = []
+    for begin, end in problem.sentences:
+        here = [m for m in mentions if begin <= m.first < end]
+        for one, other in zip(here, here[1:], strict=False):
+            if one.which == other.which:
+                continue
+            if any(one.first <= q.first < other.last for q in problem.quantities):
+                continue
+            start = max([begin, *(q.last for q in problem.quantities if begin <= q.first and q.last <= one.first)])
+            between = " ".join(problem.lower[one.last : other.first])
+            ahead = " ".join(problem.lower[max(start, one.first - 8) : one.first])
+            if any(q.last >= one.first - 4 and q.first < one.first for q in problem.quantities if q.kind == "factor"):
+                continue
+            match = _COMPARED.search(between)
+            if match is None and re.search(r"\b(?:than|as)\b", between):
+                match = _COMPARED.search(ahead)
+            if match is None or not re.search(r"\bthan\b|\bexceed|\boutnumber|\bas\b", between):
+                continue
+            up = bool(match["above"])
+            if match["no"]:
+                up = False
+            strong = bool(re.search(r"must|should|need|cannot|at least|require|can|has to|have to|not|want|prefer", f"{ahead} {between}"))
+            made.append(Limit("order", ">=" if up else "<=", 3.0 if strong else 0.0, None, None, (one.which, other.which)))
+    return made
+
+
+def unit_is_bulk(problem: Problem, mentions: Sequence[Mention]) -> float:
+    """Share of mentions that are measured, not counted: ``acres of corn``, ``$500 in bonds``."""
+    measured = 0
+    for mention in mentions:
+        before = problem.lower[max(0, mention.first - 3) : mention.first]
+        if any(stem(word) in BULK or root(word) in BULK for word in before):
+            measured += 1
+    return measured / max(len(mentions), 1)

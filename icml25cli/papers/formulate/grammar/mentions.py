@@ -1,0 +1,176 @@
+"""Which variables a text speaks of, and where: clusters of the spans that the tagger found.
+
+Knows words and spans. Does not know numbers.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from icml25cli.papers.formulate.grammar.lexicon import SAYS_NOTHING
+from icml25cli.papers.formulate.grammar.tagger import stem
+
+MOST = 5  # variables
+_GENERIC = {"one", "type", "unit", "kind", "the", "a", "an", "of", "each"}
+_JOINTS = {"and", "or", ",", "and/or", "either", "versus", "/"}
+_ARTICLES = {"the", "a", "an", "some", "by", "in", "on", "using", "either", "their", "his", "her", "its", "of"}
+
+
+@dataclass(frozen=True)
+class Mention:
+    """Words from ``first`` to before ``last`` that name the variable ``which``."""
+
+    first: int
+    last: int
+    which: int
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A choice of variables: the words of each, in the order of the text, and how much speaks for it (a logarithm)."""
+
+    phrases: tuple[tuple[str, ...], ...]
+    score: float
+
+
+def content(words: Sequence[str]) -> tuple[str, ...]:
+    """Words of a name that tell it from others: in small letters, without plural, marks and generic words."""
+    kept = [stem(word) for word in words if word[0].isalnum()]
+    special = [word for word in kept if word not in _GENERIC or len(kept) == 1]
+    if len(words) > 1 and words[-1] in ("A", "a") and "a" not in special:
+        special.append("a")  # of "mixture A"
+    return tuple(special or kept)
+
+
+def choices(words: Sequence[str], spans: Sequence[tuple[int, int, str]]) -> list[Choice]:
+    """Choices of variables from best to worst: lists in one sentence, and the names mentioned most often."""
+    named = [(first, last, content(words[first:last])) for first, last, role in spans if role == "VAR"]
+    named = [each for each in named if each[2]]
+    often = Counter(name for _, _, name in named)
+    scores: dict[tuple[tuple[str, ...], ...], float] = {}
+
+    def consider(names: Sequence[tuple[str, ...]], bonus: float) -> None:
+        names = tuple(dict.fromkeys(names))
+        if not 2 <= len(names) <= MOST or len({frozenset(name) for name in names}) < len(names):
+            return
+        covered = sum(count for name, count in often.items() if _best(name, names) is not None)
+        even = [sum(count for name, count in often.items() if _best(name, names) == k) for k in range(len(names))]
+        score = bonus + 4.0 * covered / max(sum(often.values()), 1) + 1.5 * min(even) / max(max(even), 1)
+        score -= 1.5 * sum(other != name and set(other) < set(name) for name in names for other in names)
+        scores[names] = max(scores.get(names, -1e9), score)
+
+    for run in _lists(words, named):
+        consider(run, 1.5 + 0.3 * (len(run) - 2))
+        for size in range(2, len(run)):
+            consider(run[:size], 0.5)
+            consider(run[-size:], 0.5)
+    common = [name for name, _ in often.most_common(8)]
+    heads = [name for name in common if sum(set(name) < set(other) for other in common) >= 2]  # "can" of two kinds
+    specific = [name for name in common if name not in heads]
+    merged: list[tuple[str, ...]] = []
+    for name in specific:
+        if not any(_alike(name, other) for other in merged):
+            merged.append(name)
+    order = {name: position for position, (_, _, name) in reversed([*enumerate(named)])}
+    for size in (2, 3, 4, 5):
+        if len(merged) >= size:
+            chosen = sorted(merged[:size], key=lambda name: order[name])
+            rest = sum(often[name] for name in merged[size:])
+            consider(chosen, 0.8 - 0.15 * rest - 0.2 * (size - 2))
+    found = [Choice(names, score) for names, score in scores.items()]
+    return sorted(found, key=lambda choice: -choice.score)
+
+
+def _lists(words: Sequence[str], named: Sequence[tuple[int, int, tuple[str, ...]]]) -> list[list[tuple[str, ...]]]:
+    """Names that stand in a list: ``A, B and C``."""
+    runs: list[list[tuple[str, ...]]] = []
+    last = -1
+    for first, end, name in named:
+        between = [word.lower() for word in words[last:first]] if last >= 0 else ["."]
+        joined = any(word in _JOINTS for word in between) and all(
+            word in _JOINTS or word in _ARTICLES for word in between
+        )
+        if joined and runs and name not in runs[-1]:
+            runs[-1].append(name)
+        else:
+            runs.append([name])
+        last = end
+    return [run for run in runs if len(run) > 1]
+
+
+def _alike(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
+    """Whether two names are one in other words: a part of it, or a slip of the pen."""
+    if set(one) <= set(other) or set(other) <= set(one):
+        return True
+    shared = set(one) & set(other)
+    left, right = set(one) - shared, set(other) - shared
+    return len(left) == len(right) == 1 and _typo(left.pop(), right.pop())
+
+
+def _typo(one: str, other: str) -> bool:
+    return len(one) > 4 and len(other) > 4 and one[:5] == other[:5] and not one.isdigit()
+
+
+def _best(name: Sequence[str], names: Sequence[tuple[str, ...]]) -> int | None:
+    """Which of the names another one means: most words in common that tell them apart; None for both or none."""
+    own = _distinctive(names)
+    best, top, tied = None, 0.0, False
+    for which, full in enumerate(names):
+        if tuple(name) == full:
+            return which
+        hits = sum(any(word == mine or _typo(word, mine) for mine in own[which]) for word in name)
+        score = 3.0 * hits + 0.1 * sum(word in full for word in name) - 0.05 * len(full)
+        if not hits and own[which]:
+            score = 0.0
+        if score > top + 1e-9:
+            best, top, tied = which, score, False
+        elif best is not None and abs(score - top) <= 1e-9:
+            tied = True
+    return None if tied else best
+
+
+def _distinctive(names: Sequence[tuple[str, ...]]) -> list[set[str]]:
+    counts = Counter(word for name in names for word in set(name))
+    return [{word for word in name if counts[word] == 1} for name in names]
+
+
+def mentions(
+    words: Sequence[str], spans: Sequence[tuple[int, int, str]], names: Sequence[tuple[str, ...]]
+) -> list[Mention]:
+    """Where the variables are named: tagged spans, and words that tell one from the others wherever they stand."""
+    found: dict[int, Mention] = {}
+    taken: set[int] = set()
+    for first, last, role in spans:
+        if role == "VAR":
+            which = _best(content(words[first:last]), names)
+            if which is not None:
+                found[first] = Mention(first, last, which)
+                taken.update(range(first, last))
+    own = _distinctive(names)
+    stems = [stem(word) for word in words]
+    for i, word in enumerate(stems):
+        if i in taken or not word[0].isalnum():
+            continue
+        for which, special in enumerate(own):
+            if word not in special:
+                continue
+            full = set(names[which])
+            short = len(word) <= 2 or word.isdigit() or word in SAYS_NOTHING
+            near = {stems[j] for j in range(max(0, i - 2), min(len(stems), i + 3)) if j != i}
+            if len(full) > 1 and short and not near & (full - {word}):
+                continue
+            if word == "a" and words[i] != "A":
+                continue
+            last = i + 1
+            while last < len(stems) and last not in taken and (stems[last] in full or words[last] == "-"):
+                last += 1
+            found[i] = Mention(i, last, which)
+            taken.update(range(i, last))
+            break
+    merged: list[Mention] = []
+    for mention in sorted(found.values(), key=lambda mention: mention.first):
+        if merged and merged[-1].which == mention.which and mention.first <= merged[-1].last:
+            merged[-1] = Mention(merged[-1].first, max(mention.last, merged[-1].last), mention.which)
+        else:
+            merged.append(mention)
+    return merged

@@ -1,0 +1,170 @@
+"""A reading of a problem for one choice of variables: its table of facts, and candidates for objective and limits.
+
+Knows how sure each part is, as weights. Does not draw.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from icml25cli.papers.formulate.grammar.facts import Attribute, owners, rarities, similarity, table
+from icml25cli.papers.formulate.grammar.lexicon import BREAKS, GROUPS, MAXIMISE, MINIMISE, NOTHING, root
+from icml25cli.papers.formulate.grammar.limits import Limit, candidates, orders, unit_is_bulk
+from icml25cli.papers.formulate.grammar.mentions import Mention, mentions
+from icml25cli.papers.formulate.grammar.numbers import Quantity
+from icml25cli.papers.formulate.grammar.tagger import stem
+from icml25cli.papers.formulate.grammar.text import Problem
+from icml25cli.papers.formulate.linear import Sense
+
+Owned = tuple[tuple[Quantity, tuple[int, ...]], ...]
+
+
+@dataclass(frozen=True)
+class Target:
+    """What may be made large or small: a row of the table, or the number of all variables (``row`` is None)."""
+
+    sense: Sense
+    row: int | None
+    score: float
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A text with variables chosen: ``names`` are the words of each."""
+
+    problem: Problem
+    names: tuple[tuple[str, ...], ...]
+
+    @cached_property
+    def mentions(self) -> list[Mention]:
+        return mentions(self.problem.words, self.problem.spans, self.names)
+
+    @cached_property
+    def own_words(self) -> set[str]:
+        """Roots of words in names of variables, which say nothing about quantities."""
+        return {root(word) for name in self.names for word in name} | {stem(word) for n in self.names for word in n}
+
+    @cached_property
+    def bulk(self) -> float:
+        return unit_is_bulk(self.problem, self.mentions)
+
+    @cached_property
+    def relations(self) -> list[Quantity]:
+        """Numbers that relate variables: ``twice``, ``three times`` (but not ``five times every month``)."""
+        found = []
+        for quantity in self.problem.quantities:
+            after = self.problem.lower[quantity.last : quantity.last + 1]
+            often = after and after[0] in ("every", "per", "a", "each", "in", ".", ",")
+            if quantity.kind == "factor" and not often:
+                found.append(quantity)
+        return found
+
+    @cached_property
+    def facts(self) -> list[Quantity]:
+        """Numbers taken for coefficients."""
+        return [q for q in self.problem.told if q not in self.relations and self._is_fact(q)]
+
+    @cached_property
+    def limited(self) -> list[Quantity]:
+        """Numbers taken for limits, relations among them."""
+        return [q for q in self.problem.told if q in self.relations or not self._is_fact(q)]
+
+    def _is_fact(self, quantity: Quantity) -> bool:
+        return self.problem.is_fact(quantity)
+
+    @cached_property
+    def completeness(self) -> float:
+        """Share of the table of facts that is filled, in [0, 1]: wrong variables leave holes."""
+        rows = self.rows(tuple((quantity, self.owners[quantity][0]) for quantity in self.facts))
+        named = {mention.which for mention in self.mentions}
+        if not rows:
+            return 0.5 * len(named) / len(self.names)
+        return sum(len(row.coefficients) for row in rows) / (len(rows) * len(self.names))
+
+    @cached_property
+    def owners(self) -> dict[Quantity, list[tuple[int, ...]]]:
+        return owners(self.problem, self.mentions, len(self.names))
+
+    def rows(self, owned: Owned) -> list[Attribute]:
+        """The table of facts, where ``owned`` says whose each number is."""
+        by_number = dict(owned)
+        return table(self.problem, by_number, [q for q, _ in owned], self.own_words, len(self.names))
+
+    # --- objective -------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def aim(self) -> tuple[Sense | None, dict[str, float], int]:
+        """Direction, words of what is aimed at, and the position where it is said; None where nothing is."""
+        found = [(first, last) for first, last, role in self.problem.spans if role == "OBJ_DIR"]
+        said = [(i, i + 1) for i, word in enumerate(self.problem.lower) if re.match(r"(?:min|max)imi[sz]", word)]
+        found = said[-1:] or found[-1:]
+        if not found:
+            return None, {}, len(self.problem.words)
+        first, last = found[0]
+        words = self.problem.lower[first:last]
+        sense: Sense = "min" if MINIMISE.search(" ".join(words)) else "max"
+        begin, end = self.problem.sentence_of(first)
+        bag: dict[str, float] = {}
+        behind = last
+        while behind < end and (self.problem.lower[behind] not in (",", ";", "?", ".") or behind == last):
+            behind += 1
+        for i in range(last, behind):
+            word = self.problem.lower[i]
+            if word[0].isalpha() and root(word) not in NOTHING and word not in NOTHING:
+                bag[root(word)] = max(bag.get(root(word), 0.0), 1.0 if i - last < 6 else 0.6)
+                for group in GROUPS.get(root(word), ()):
+                    bag[group] = 0.6
+        del begin
+        return sense, bag, first
+
+    def targets(self, rows: Sequence[Attribute]) -> list[Target]:
+        """Candidates for the objective."""
+        sense, bag, first = self.aim
+        sense = sense or "max"
+        begin, end = self.problem.sentence_of(min(first, len(self.problem.words) - 1))
+        phrase = " ".join(self.problem.lower[first : min(end, first + 9)])
+        rarity = rarities([*(row.bag for row in rows), bag])
+        own = {word for word in bag if word in self.own_words}
+        rest = {word: weight for word, weight in bag.items() if word not in own}
+        made = []
+        for position, row in enumerate(rows):
+            alike = similarity(rest, row.bag, rarity)
+            score = 5.0 * alike - 1.2 * (len(self.names) - len(row.coefficients))
+            money = {"@gain", "@cost"} & rest.keys()
+            if money:
+                score += 1.5 if row.unit == "$" or "$" in row.bag else 0.0
+                score += 1.0 if money & row.bag.keys() else 0.0
+                score -= 2.0 if sense == "max" and "@gain" in money and "@cost" in row.bag and "@gain" not in row.bag else 0.0
+            made.append(Target(sense, position, score))
+        plain = 0.6
+        counted = re.search(r"(?:total )?(?:number|amount|size) of|how many|total", phrase) is not None
+        heads = set(self.names[0]).intersection(*self.names[1:])
+        plain += 1.0 if counted else 0.0
+        plain += 2.0 if own and not rest.keys() - {"total"} else 0.8 if own else 0.0
+        plain += 1.5 if {root(head) for head in heads} & bag.keys() else 0.0
+        plain += 1.0 if sense == "min" and not rest else 0.0
+        made.append(Target(sense, None, plain))
+        return made
+
+    # --- limits ------------------------------------------------------------------------------------------------------
+
+    def limits(self, rows: Sequence[Attribute]) -> list[list[Limit]]:
+        """For every limit its candidates."""
+        return [
+            candidates(self.problem, quantity, self.mentions, rows, self.names, self.own_words)
+            for quantity in self.limited
+        ]
+
+    @cached_property
+    def orders(self) -> list[Limit]:
+        return orders(self.problem, self.mentions)
+
+
+def label(problem: Problem, quantity: Quantity) -> str:
+    """A name for a number: the first telling word around it."""
+    for words in (problem.right(quantity), problem.left(quantity)[::-1]):
+        for word in words:
+            if word.isalpha() and len(word) > 2 and root(word) not in NOTHING and word not in NOTHING | BREAKS:
+                return word
+    return "amount"

@@ -1,0 +1,149 @@
+"""A problem's text taken apart: words, tags, sentences, numbers and what stands around them.
+
+Knows a text. Does not know which variables are chosen.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from icml25cli.papers.formulate.grammar.lexicon import AT_LEAST, AT_MOST, BREAKS, GROUPS, HAD, NEEDED, NOTHING, root
+from icml25cli.papers.formulate.grammar.numbers import Quantity, quantities
+from icml25cli.papers.formulate.grammar.tagger import load_tagger, spans, words_of
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A text; positions are those of its words."""
+
+    text: str
+
+    @cached_property
+    def words(self) -> list[str]:
+        return [word.text for word in words_of(self.text)]
+
+    @cached_property
+    def lower(self) -> list[str]:
+        return [word.lower() for word in self.words]
+
+    @cached_property
+    def tags(self) -> list[str]:
+        return load_tagger().tags(self.words)
+
+    @cached_property
+    def spans(self) -> list[tuple[int, int, str]]:
+        return spans(self.tags)
+
+    @cached_property
+    def sentences(self) -> list[tuple[int, int]]:
+        """First word and the one behind the last of every sentence."""
+        found, first = [], 0
+        for i, word in enumerate(self.words):
+            ends = word in ("?", "!", ".") and (
+                i + 1 == len(self.words) or self.words[i + 1][0].isupper() or not self.words[i + 1][0].isalnum()
+            )
+            if ends:
+                found.append((first, i + 1))
+                first = i + 1
+        if first < len(self.words):
+            found.append((first, len(self.words)))
+        return found
+
+    def sentence_of(self, position: int) -> tuple[int, int]:
+        return next(each for each in self.sentences if each[0] <= position < each[1])
+
+    @cached_property
+    def named(self) -> set[int]:
+        """Positions of words in names of variables."""
+        return {i for first, last, role in self.spans if role == "VAR" for i in range(first, last)}
+
+    @cached_property
+    def quantities(self) -> list[Quantity]:
+        """Numbers that are worth something: not those in names, nor the base of a rate ("to make 1 ton of")."""
+        return [each for each in quantities(self.words) if not self._is_name(each)]
+
+    def _is_name(self, quantity: Quantity) -> bool:
+        first, last = quantity.first, quantity.last
+        after = self.words[last] if last < len(self.words) else ""
+        if first in self.named and (after == "-" or last in self.named or first - 1 in self.named):
+            return True
+        if after == "-" and self.words[first - 1 : first] != ["$"]:  # a 2-piece suit
+            return True
+        role = self.role(quantity)
+        base = quantity.value == 1 and quantity.kind == "plain" and role is None
+        return base or (first > 0 and self.words[first - 1][-1:] == "x" and quantity.kind == "plain")
+
+    def role(self, quantity: Quantity) -> str | None:
+        """PARAM or LIMIT as the tagger has it, else None."""
+        for i in range(quantity.first, quantity.last):
+            if self.tags[i][2:] in ("PARAM", "LIMIT"):
+                return self.tags[i][2:]
+        return None
+
+    @cached_property
+    def told(self) -> list[Quantity]:
+        """Numbers that say something about the model: tagged ones, and others where a direction stands before them."""
+        return [each for each in self.quantities if self.role(each) or self.is_fact(each) or self._is_limit(each)]
+
+    def is_fact(self, quantity: Quantity) -> bool:
+        """Whether a number is a coefficient: as it is tagged, but for slips that its neighbours give away."""
+        role = self.role(quantity)
+        begin, _ = self.sentence_of(quantity.first)
+        said = " ".join(self.lower[max(begin, quantity.first - 12) : quantity.first])
+        bounded = bool(AT_LEAST.search(said) or AT_MOST.search(said))
+        if role is None and quantity.kind == "plain" and self.words[quantity.first][0].isdigit() and not bounded:
+            unit = self.unit(quantity)
+            return bool(unit) and any(self.role(q) == "PARAM" and self.unit(q) == unit for q in self.quantities)
+        if role == "LIMIT" and quantity.kind == "money" and not bounded and not NEEDED.search(said) and not HAD.search(said):
+            words = {group for word in self.left(quantity) for group in GROUPS.get(root(word), ())}
+            return "@gain" in words and bool(self.named & {*range(begin, quantity.first)})
+        return role == "PARAM"
+
+    def _is_limit(self, quantity: Quantity) -> bool:
+        if quantity.kind in ("factor", "share", "money"):
+            return True
+        begin, _ = self.sentence_of(quantity.first)
+        before = " ".join(self.lower[max(begin, quantity.first - 4) : quantity.first])
+        digits = self.words[quantity.first][0].isdigit()
+        return digits and (quantity.value >= 10 or bool(AT_LEAST.search(before) or AT_MOST.search(before)))
+
+    # --- what stands around a number ------------------------------------------------------------------------------
+
+    def left(self, quantity: Quantity) -> list[str]:
+        """Words before a number, back to the number or the break before it; of a list those of its first number."""
+        begin, _ = self.sentence_of(quantity.first)
+        starts = {each.last for each in self.quantities}
+        i = quantity.first
+        while i > begin and i not in starts and (self.lower[i - 1] not in BREAKS or i == quantity.first):
+            i -= 1
+        out = [word for word in self.lower[i : quantity.first] if word not in BREAKS]
+        return out
+
+    def right(self, quantity: Quantity) -> list[str]:
+        """Words behind a number, up to the next number or break."""
+        _, end = self.sentence_of(quantity.first)
+        starts = {each.first for each in self.quantities}
+        i = quantity.last
+        while i < end and i not in starts and self.lower[i] not in BREAKS:
+            i += 1
+        return self.lower[quantity.last : i]
+
+    def around(self, quantity: Quantity, without: set[str]) -> dict[str, float]:
+        """Roots of the words around a number with weights, without those of variables; its kind is one of them."""
+        bag: dict[str, float] = {}
+        for words, weight in ((self.left(quantity), 0.7), (self.right(quantity), 1.0)):
+            for word in words:
+                mine = root(word)
+                if word[0].isalpha() and mine not in NOTHING and word not in NOTHING and mine not in without:
+                    bag[mine] = max(bag.get(mine, 0.0), weight)
+                    for group in GROUPS.get(mine, ()):
+                        bag[group] = max(bag.get(group, 0.0), 0.6 * weight)
+        if quantity.kind == "money":
+            bag["$"] = 1.0
+        return bag
+
+    def unit(self, quantity: Quantity) -> str:
+        """The root of the word behind a number, such as hour or kg; "$" for money and "" where there is none."""
+        if quantity.kind == "money":
+            return "$"
+        after = self.lower[quantity.last] if quantity.last < len(self.lower) else ""
+        return root(after) if after[:1].isalpha() and after not in NOTHING | {"units", "unit"} else ""
