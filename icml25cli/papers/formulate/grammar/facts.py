@@ -139,11 +139,11 @@ def table(
     problem: Problem,
     owned: dict[Quantity, tuple[int, ...]],
     coefficients: Sequence[Quantity],
-    own_words: set[str],
+    taken: frozenset[int],
     count: int,
 ) -> list[Attribute]:
     """Rows of the table: facts about different variables that are called alike are one row."""
-    bags = {quantity: problem.around(quantity, own_words) for quantity in coefficients}
+    bags = {quantity: problem.around(quantity, taken) for quantity in coefficients}
     _share_left(problem, coefficients, bags)
     rarity = rarities(bags.values())
     rows: list[Attribute] = []

@@ -83,3 +83,4 @@ HAD = re.compile(
     r"produces|\bcan\b|\bopen\b|\bpossess|\bstock|\bsupply|\bholds?\b",
     re.I,
 )
+STOCK = re.compile(r"availab|\bhas\b|\bhave\b|\baccess|budget|\bowns?\b|\bthere (?:is|are)\b|\btotal of\b|\bonly\b", re.I)

@@ -90,7 +90,7 @@ def candidates(
     mentions: Sequence[Mention],
     rows: Sequence[Attribute],
     names: Sequence[tuple[str, ...]],
-    own_words: set[str],
+    taken: frozenset[int],
 ) -> list[Limit]:
     """Readings of one number as a limit, in no order."""
     first, end = problem.sentence_of(quantity.first)
@@ -104,7 +104,7 @@ def candidates(
     if quantity.kind == "share":
         made = _shares(problem, quantity, side, previous, following)
     else:
-        made = _plain(problem, quantity, side, here, rows, names, own_words)
+        made = _plain(problem, quantity, side, here, rows, names, taken)
     flipped = [
         Limit(each.kind, others[each.side], each.score - 2.5 - 3 * (sure - 0.6), each.quantity, each.row, each.which)
         for each in made
@@ -170,7 +170,7 @@ def _plain(
     here: Sequence[Mention],
     rows: Sequence[Attribute],
     names: Sequence[tuple[str, ...]],
-    own_words: set[str],
+    taken: frozenset[int],
 ) -> list[Limit]:
     made: list[Limit] = []
     everyone = tuple(range(len(names)))
@@ -180,7 +180,7 @@ def _plain(
     previous = [m for m in here if m.last <= quantity.first]
     after = [q for q in problem.quantities if quantity.last <= q.first < end]
     near = following[0] if following else None
-    bag = problem.around(quantity, own_words)
+    bag = problem.around(quantity, taken)
     # a row of the table
     bags: list[Bag] = [*(row.bag for row in rows), bag]
     rarity = rarities(bags)

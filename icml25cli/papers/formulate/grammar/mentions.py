@@ -64,6 +64,11 @@ def choices(words: Sequence[str], spans: Sequence[tuple[int, int, str]]) -> list
         for size in range(2, len(run)):
             consider(run[:size], 0.5)
             consider(run[-size:], 0.5)
+    for name in _repeated(words, spans):
+        if name not in often and len(often) < 4:
+            best = [other for other, _ in often.most_common(2) if not set(other) & set(name)]
+            for other in best[:1]:
+                consider([other, name], -1.5)
     common = [name for name, _ in often.most_common(8)]
     heads = [name for name in common if sum(set(name) < set(other) for other in common) >= 2]  # "can" of two kinds
     specific = [name for name in common if name not in heads]
@@ -79,6 +84,22 @@ def choices(words: Sequence[str], spans: Sequence[tuple[int, int, str]]) -> list
             consider(chosen, 0.8 - 0.15 * rest - 0.2 * (size - 2))
     found = [Choice(names, score) for names, score in scores.items()]
     return sorted(found, key=lambda choice: -choice.score)
+
+
+def _repeated(words: Sequence[str], spans: Sequence[tuple[int, int, str]]) -> list[tuple[str, ...]]:
+    """Pairs of words, and words behind an article, that come again: names that the tagger did not see."""
+    stems = [stem(word) for word in words]
+    taken = {i for first, last, _ in spans for i in range(first, last)}
+    counts: Counter[tuple[str, ...]] = Counter()
+    for i in range(len(stems) - 1):
+        pair = (stems[i], stems[i + 1])
+        if all(word.isalpha() and word not in SAYS_NOTHING and word not in _GENERIC for word in pair):
+            if not taken & {i, i + 1}:
+                counts[pair] += 1
+        one = stems[i + 1]
+        if stems[i] in ("a", "an", "each", "per") and i + 1 not in taken and one.isalpha() and one not in SAYS_NOTHING:
+            counts[one,] += 1
+    return [name for name, count in counts.most_common(6) if count > 1]
 
 
 def _lists(words: Sequence[str], named: Sequence[tuple[int, int, tuple[str, ...]]]) -> list[list[tuple[str, ...]]]:
@@ -157,7 +178,7 @@ def mentions(
             full = set(names[which])
             short = len(word) <= 2 or word.isdigit() or word in SAYS_NOTHING
             near = {stems[j] for j in range(max(0, i - 2), min(len(stems), i + 3)) if j != i}
-            if len(full) > 1 and short and not near & (full - {word}):
+            if len(full) > 1 and not near & (full - {word}) and (short or stems[i + 1 : i + 2] != ["one"]):
                 continue
             if word == "a" and words[i] != "A":
                 continue

@@ -5,7 +5,7 @@ Knows how sure each part is, as weights. Does not draw.
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from icml25cli.papers.formulate.grammar.facts import Attribute, owners, rarities, similarity, table
@@ -17,6 +17,7 @@ from icml25cli.papers.formulate.grammar.tagger import stem
 from icml25cli.papers.formulate.grammar.text import Problem
 from icml25cli.papers.formulate.linear import Sense
 
+FREE = 1.2  # for aiming at a row that no limit is about: every number is there for something
 Owned = tuple[tuple[Quantity, tuple[int, ...]], ...]
 
 
@@ -44,6 +45,11 @@ class Reading:
     def own_words(self) -> set[str]:
         """Roots of words in names of variables, which say nothing about quantities."""
         return {root(word) for name in self.names for word in name} | {stem(word) for n in self.names for word in n}
+
+    @cached_property
+    def taken(self) -> frozenset[int]:
+        """Places of the words that name variables."""
+        return frozenset(i for mention in self.mentions for i in range(mention.first, mention.last))
 
     @cached_property
     def bulk(self) -> float:
@@ -89,7 +95,7 @@ class Reading:
     def rows(self, owned: Owned) -> list[Attribute]:
         """The table of facts, where ``owned`` says whose each number is."""
         by_number = dict(owned)
-        return table(self.problem, by_number, [q for q, _ in owned], self.own_words, len(self.names))
+        return table(self.problem, by_number, [q for q, _ in owned], self.taken, len(self.names))
 
     # --- objective -------------------------------------------------------------------------------------------------
 
@@ -99,6 +105,9 @@ class Reading:
         found = [(first, last) for first, last, role in self.problem.spans if role == "OBJ_DIR"]
         said = [(i, i + 1) for i, word in enumerate(self.problem.lower) if re.match(r"(?:min|max)imi[sz]", word)]
         found = said[-1:] or found[-1:]
+        if not found:
+            found = [(i, i + 1) for i, word in enumerate(self.problem.lower) if MINIMISE.match(word) or MAXIMISE.match(word)]
+            found = [each for each in found if self.problem.lower[each[0]] not in ("least", "most", "minimum", "maximum")][-1:]
         if not found:
             return None, {}, len(self.problem.words)
         first, last = found[0]
@@ -144,6 +153,15 @@ class Reading:
         plain += 2.0 if own and not rest.keys() - {"total"} else 0.8 if own else 0.0
         plain += 1.5 if {root(head) for head in heads} & bag.keys() else 0.0
         plain += 1.0 if sense == "min" and not rest else 0.0
+        bags = [self.problem.around(quantity, self.taken) for quantity in self.limited]
+        made = [
+            replace(each, score=each.score + FREE)
+            if each.row is not None and not any(_bounds(rows[each.row], bag, rarity) for bag in bags)
+            else each
+            for each in made
+        ]
+        if rest and not heads & bag.keys() and sense == "max":
+            plain -= 0.8
         made.append(Target(sense, None, plain))
         return made
 
@@ -152,7 +170,7 @@ class Reading:
     def limits(self, rows: Sequence[Attribute]) -> list[list[Limit]]:
         """For every limit its candidates."""
         return [
-            candidates(self.problem, quantity, self.mentions, rows, self.names, self.own_words)
+            candidates(self.problem, quantity, self.mentions, rows, self.names, self.taken)
             for quantity in self.limited
         ]
 
@@ -168,3 +186,7 @@ def label(problem: Problem, quantity: Quantity) -> str:
             if word.isalpha() and len(word) > 2 and root(word) not in NOTHING and word not in NOTHING | BREAKS:
                 return word
     return "amount"
+
+
+def _bounds(row: Attribute, bag: dict[str, float], rarity: dict[str, float]) -> bool:
+    return ("$" in bag) == ("$" in row.bag) and similarity(row.bag, bag, rarity) > 0.3

@@ -45,7 +45,8 @@ def stem(word: str) -> str:
     for ending, instead in (("ies", "y"), ("sses", "ss"), ("ches", "ch"), ("shes", "sh"), ("xes", "x"), ("ves", "f")):
         if len(word) > len(ending) + 1 and word.endswith(ending):
             return word[: -len(ending)] + instead
-    return word[:-1] if len(word) > 3 and word.endswith("s") and not word.endswith(("ss", "us")) else word
+    plural = len(word) > 2 and word.endswith("s") and not word.endswith(("ss", "us", "is", "as"))
+    return word[:-1] if plural else word
 
 
 def features(words: Sequence[str]) -> np.ndarray:

@@ -6,7 +6,7 @@ Knows a text. Does not know which variables are chosen.
 from dataclasses import dataclass
 from functools import cached_property
 
-from icml25cli.papers.formulate.grammar.lexicon import AT_LEAST, AT_MOST, BREAKS, GROUPS, HAD, NEEDED, NOTHING, root
+from icml25cli.papers.formulate.grammar.lexicon import AT_LEAST, AT_MOST, BREAKS, GROUPS, NEEDED, NOTHING, STOCK, root
 from icml25cli.papers.formulate.grammar.numbers import Quantity, quantities
 from icml25cli.papers.formulate.grammar.tagger import load_tagger, spans, words_of
 
@@ -68,9 +68,15 @@ class Problem:
             return True
         if after == "-" and self.words[first - 1 : first] != ["$"]:  # a 2-piece suit
             return True
-        role = self.role(quantity)
-        base = quantity.value == 1 and quantity.kind == "plain" and role is None
-        return base or (first > 0 and self.words[first - 1][-1:] == "x" and quantity.kind == "plain")
+        if first > 0 and self.words[first - 1][-1:] == "x" and quantity.kind == "plain":
+            return True
+        return quantity.value == 1 and quantity.kind == "plain" and self._is_base(quantity)
+
+    def _is_base(self, quantity: Quantity) -> bool:
+        """Whether a one is what a rate is per: ``to make 1 ton of steel``."""
+        ahead = self.lower[quantity.last : quantity.last + 3]
+        named = any(quantity.last + k in self.named for k in range(3))
+        return self.role(quantity) is None and named and not set(ahead) & BREAKS
 
     def role(self, quantity: Quantity) -> str | None:
         """PARAM or LIMIT as the tagger has it, else None."""
@@ -84,20 +90,6 @@ class Problem:
         """Numbers that say something about the model: tagged ones, and others where a direction stands before them."""
         return [each for each in self.quantities if self.role(each) or self.is_fact(each) or self._is_limit(each)]
 
-    def is_fact(self, quantity: Quantity) -> bool:
-        """Whether a number is a coefficient: as it is tagged, but for slips that its neighbours give away."""
-        role = self.role(quantity)
-        begin, _ = self.sentence_of(quantity.first)
-        said = " ".join(self.lower[max(begin, quantity.first - 12) : quantity.first])
-        bounded = bool(AT_LEAST.search(said) or AT_MOST.search(said))
-        if role is None and quantity.kind == "plain" and self.words[quantity.first][0].isdigit() and not bounded:
-            unit = self.unit(quantity)
-            return bool(unit) and any(self.role(q) == "PARAM" and self.unit(q) == unit for q in self.quantities)
-        if role == "LIMIT" and quantity.kind == "money" and not bounded and not NEEDED.search(said) and not HAD.search(said):
-            words = {group for word in self.left(quantity) for group in GROUPS.get(root(word), ())}
-            return "@gain" in words and bool(self.named & {*range(begin, quantity.first)})
-        return role == "PARAM"
-
     def _is_limit(self, quantity: Quantity) -> bool:
         if quantity.kind in ("factor", "share", "money"):
             return True
@@ -106,34 +98,77 @@ class Problem:
         digits = self.words[quantity.first][0].isdigit()
         return digits and (quantity.value >= 10 or bool(AT_LEAST.search(before) or AT_MOST.search(before)))
 
+    def is_fact(self, quantity: Quantity) -> bool:
+        """Whether a number is a coefficient: as it is tagged, but for slips that its neighbours give away."""
+        return self._facts[quantity]
+
+    @cached_property
+    def _facts(self) -> dict[Quantity, bool]:
+        return {quantity: self._decided(quantity) for quantity in self.quantities}
+
+    def _decided(self, quantity: Quantity) -> bool:
+        role = self.role(quantity)
+        begin, _ = self.sentence_of(quantity.first)
+        earlier = [q for q in self.quantities if begin <= q.first < quantity.first]
+        own_begin = earlier[-1].last if earlier else begin
+        own = " ".join(self.lower[own_begin : quantity.first])
+        said = " ".join(self.lower[begin : quantity.first])
+        near = bool(AT_LEAST.search(own) or AT_MOST.search(own))
+        bounded = near or bool(AT_LEAST.search(said) or AT_MOST.search(said))
+        subject = bool(self.named & {*range(begin, quantity.first)})
+        if role == "PARAM":
+            if near and quantity.first - own_begin <= 8 and not subject:
+                return False
+            follows = bounded and earlier and self.role(earlier[-1]) == "LIMIT" and len(own.split()) <= 6
+            if follows and set(self.lower[earlier[-1].last : quantity.first]) & {"and", ","}:
+                return False
+            sentence = set(self.lower[begin : self.sentence_of(begin)[1]])
+            quantified = sentence & {"each", "every", "both", "per", "all", "either", "any"}
+            here = self.named & {*range(*self.sentence_of(begin))}
+            return bool(here or quantified or not STOCK.search(said))
+        if role == "LIMIT":
+            plain = quantity.kind in ("plain", "money")
+            return plain and subject and not bounded and not NEEDED.search(said) and not STOCK.search(said)
+        digits = quantity.kind in ("plain", "money") and self.words[quantity.first][0].isdigit()
+        if digits and not bounded:
+            unit = self.unit(quantity)
+            return bool(unit) and any(self.role(q) == "PARAM" and self.unit(q) == unit for q in self.quantities)
+        return False
+
     # --- what stands around a number ------------------------------------------------------------------------------
 
-    def left(self, quantity: Quantity) -> list[str]:
-        """Words before a number, back to the number or the break before it; of a list those of its first number."""
+    def before(self, quantity: Quantity) -> list[int]:
+        """Places of the words before a number, back to the number or the break before it."""
         begin, _ = self.sentence_of(quantity.first)
-        starts = {each.last for each in self.quantities}
+        ends = {each.last for each in self.quantities}
         i = quantity.first
-        while i > begin and i not in starts and (self.lower[i - 1] not in BREAKS or i == quantity.first):
+        while i > begin and i not in ends and (self.lower[i - 1] not in BREAKS or i == quantity.first):
             i -= 1
-        out = [word for word in self.lower[i : quantity.first] if word not in BREAKS]
-        return out
+        return [place for place in range(i, quantity.first) if self.lower[place] not in BREAKS]
 
-    def right(self, quantity: Quantity) -> list[str]:
-        """Words behind a number, up to the next number or break."""
+    def behind(self, quantity: Quantity) -> list[int]:
+        """Places of the words behind a number, up to the next number or break."""
         _, end = self.sentence_of(quantity.first)
         starts = {each.first for each in self.quantities}
         i = quantity.last
         while i < end and i not in starts and self.lower[i] not in BREAKS:
             i += 1
-        return self.lower[quantity.last : i]
+        return [*range(quantity.last, i)]
 
-    def around(self, quantity: Quantity, without: set[str]) -> dict[str, float]:
-        """Roots of the words around a number with weights, without those of variables; its kind is one of them."""
+    def left(self, quantity: Quantity) -> list[str]:
+        return [self.lower[place] for place in self.before(quantity)]
+
+    def right(self, quantity: Quantity) -> list[str]:
+        return [self.lower[place] for place in self.behind(quantity)]
+
+    def around(self, quantity: Quantity, taken: frozenset[int]) -> dict[str, float]:
+        """Roots of the words around a number with weights, without the words at ``taken``; its kind is one of them."""
         bag: dict[str, float] = {}
-        for words, weight in ((self.left(quantity), 0.7), (self.right(quantity), 1.0)):
-            for word in words:
+        for places, weight in ((self.before(quantity), 0.7), (self.behind(quantity), 1.0)):
+            for place in places:
+                word = self.lower[place]
                 mine = root(word)
-                if word[0].isalpha() and mine not in NOTHING and word not in NOTHING and mine not in without:
+                if word[0].isalpha() and mine not in NOTHING and word not in NOTHING and place not in taken:
                     bag[mine] = max(bag.get(mine, 0.0), weight)
                     for group in GROUPS.get(mine, ()):
                         bag[group] = max(bag.get(group, 0.0), 0.6 * weight)
@@ -145,5 +180,8 @@ class Problem:
         """The root of the word behind a number, such as hour or kg; "$" for money and "" where there is none."""
         if quantity.kind == "money":
             return "$"
-        after = self.lower[quantity.last] if quantity.last < len(self.lower) else ""
+        place = quantity.last
+        if self.lower[place : place + 2] in (["units", "of"], ["unit", "of"]):
+            place += 3 if self.lower[place + 2 : place + 3] == ["the"] else 2
+        after = self.lower[place] if place < len(self.lower) else ""
         return root(after) if after[:1].isalpha() and after not in NOTHING | {"units", "unit"} else ""
