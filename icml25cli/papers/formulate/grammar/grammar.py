@@ -30,7 +30,7 @@ BAD = -8.0  # for a formulation without an optimum
 NOTHING_DONE = -4.0  # for an optimum where nothing is made
 UNUSED = -0.8  # for a number that appears nowhere
 CHOICES = 8  # of variables that are looked into
-FILLED = 3.0  # for a table of facts without holes
+FILLED = 4.0  # for a table of facts without holes
 FLIP = 0.03  # chance of the direction that is not the one said
 Item = TypeVar("Item")
 
@@ -52,9 +52,10 @@ class Grammar:
         self._rows: dict[tuple[Any, Owned], list[Attribute]] = {}
         self._aims: dict[str, set[Quantity]] = {}  # numbers of an objective
         self.parameters, self._named = self._parameters()
-        found = choices(self.problem.words, self.problem.spans)[:CHOICES]
+        found = choices(self.problem.words, self.problem.tags, self.problem.spans)[:CHOICES]
         filled = [Reading(self.problem, choice.phrases).completeness for choice in found]
-        self.choices = [replace(c, score=c.score + FILLED * share) for c, share in zip(found, filled, strict=True)]
+        scored = [replace(c, score=c.score + FILLED * share) for c, share in zip(found, filled, strict=True)]
+        self.choices = sorted(scored, key=lambda choice: -choice.score)
 
     # --- proposals -------------------------------------------------------------------------------------------------
 

@@ -42,11 +42,14 @@ def content(words: Sequence[str]) -> tuple[str, ...]:
     return tuple(special or kept)
 
 
-def choices(words: Sequence[str], spans: Sequence[tuple[int, int, str]]) -> list[Choice]:
+def choices(
+    words: Sequence[str], tags: Sequence[str], spans: Sequence[tuple[int, int, str]]
+) -> list[Choice]:
     """Choices of variables from best to worst: lists in one sentence, and the names mentioned most often."""
     named = [(first, last, content(words[first:last])) for first, last, role in spans if role == "VAR"]
     named = [each for each in named if each[2]]
     often = Counter(name for _, _, name in named)
+    measured = Counter(name for first, _, name in named if _is_measured(words, tags, first))
     scores: dict[tuple[tuple[str, ...], ...], float] = {}
 
     def consider(names: Sequence[tuple[str, ...]], bonus: float) -> None:
@@ -56,14 +59,18 @@ def choices(words: Sequence[str], spans: Sequence[tuple[int, int, str]]) -> list
         covered = sum(count for name, count in often.items() if _best(name, names) is not None)
         even = [sum(count for name, count in often.items() if _best(name, names) == k) for k in range(len(names))]
         score = bonus + 4.0 * covered / max(sum(often.values()), 1) + 1.5 * min(even) / max(max(even), 1)
+        score -= sum(2.0 * measured.get(name, 0) / often[name] for name in names if name in often)
         score -= 1.5 * sum(other != name and set(other) < set(name) for name in names for other in names)
         scores[names] = max(scores.get(names, -1e9), score)
 
-    for run in _lists(words, named):
-        consider(run, 1.5 + 0.3 * (len(run) - 2))
+    stems = [stem(word) for word in words if word[0].isalnum()]
+    for run in [_completed(run, stems) for run in _lists(words, named)]:
+        consider(run, 2.3 + 0.3 * (len(run) - 2))
         for size in range(2, len(run)):
             consider(run[:size], 0.5)
             consider(run[-size:], 0.5)
+    for name, partner in _partners(words, named, stems):
+        consider([name, partner], 1.0)
     for name in _repeated(words, spans):
         if name not in often and len(often) < 4:
             best = [other for other, _ in often.most_common(2) if not set(other) & set(name)]
@@ -81,9 +88,52 @@ def choices(words: Sequence[str], spans: Sequence[tuple[int, int, str]]) -> list
         if len(merged) >= size:
             chosen = sorted(merged[:size], key=lambda name: order[name])
             rest = sum(often[name] for name in merged[size:])
-            consider(chosen, 0.8 - 0.15 * rest - 0.2 * (size - 2))
+            consider(chosen, 0.4 - 0.15 * rest - 1.0 * (size - 2))
     found = [Choice(names, score) for names, score in scores.items()]
     return sorted(found, key=lambda choice: -choice.score)
+
+
+def _is_measured(words: Sequence[str], tags: Sequence[str], first: int) -> bool:
+    """Whether a coefficient stands before a name, ``12 units of potassium``: then it is no variable."""
+    before = range(max(0, first - 3), first)
+    return words[first - 1 : first] == ["of"] and any(tags[i].endswith("PARAM") for i in before)
+
+
+def _completed(run: Sequence[tuple[str, ...]], stems: Sequence[str]) -> list[tuple[str, ...]]:
+    """The names of a list with the word that they share said for each: ``2-piece and 3-piece suits``."""
+    text = " ".join(["", *stems, ""])
+    longest = max(run, key=len)
+    done = []
+    for name in run:
+        for size in range(len(longest) - 1, 0, -1):
+            whole = (*name, *longest[-size:])
+            if len(whole) <= len(longest) + 1 and not set(name) & set(longest[-size:]) and f" {' '.join(whole)} " in text:
+                name = whole
+                break
+        done.append(name)
+    return done
+
+
+def _partners(
+    words: Sequence[str], named: Sequence[tuple[int, int, tuple[str, ...]]], stems: Sequence[str]
+) -> list[tuple[tuple[str, ...], tuple[str, ...]]]:
+    """Names joined by "and" or "or" with words that the tagger did not see but that come again."""
+    found = []
+    text = " ".join(["", *stems, ""])
+    lower = [word.lower() for word in words]
+    for _, last, name in named:
+        place = last
+        if lower[place : place + 1] not in (["and"], ["or"], [","]):
+            continue
+        while place < len(words) and (lower[place] in _JOINTS or lower[place] in _ARTICLES):
+            place += 1
+        for size in (2, 1):
+            other = content(words[place : place + size]) if place + size <= len(words) else ()
+            usable = other and all(word.isalpha() and word not in SAYS_NOTHING for word in other)
+            if usable and not set(other) & set(name) and text.count(f" {' '.join(other)} ") > 1:
+                found.append((name, other))
+                break
+    return found
 
 
 def _repeated(words: Sequence[str], spans: Sequence[tuple[int, int, str]]) -> list[tuple[str, ...]]:

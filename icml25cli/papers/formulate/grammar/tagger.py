@@ -20,7 +20,7 @@ import numpy as np
 ROLES = ("VAR", "PARAM", "LIMIT", "CONST_DIR", "OBJ_DIR", "OBJ_NAME")
 TAGS = ("O", *(f"{side}-{role}" for role in ROLES for side in "BI"))
 BUCKETS = 2**15  # hashed features
-WORD = re.compile(r"\d+(?:,\d{3})+(?:\.\d+)?|\d*\.?\d+|[^\W\d_]+(?:['’][^\W\d_]+)?|\w+|[^\w\s]")
+WORD = re.compile(r"['’]s\b|\d+(?:,\d{3})+(?:\.\d+)?|\d*\.?\d+|[^\W\d_]+(?:['’](?!s\b)[^\W\d_]+)?|\w+|[^\w\s]")
 
 
 @dataclass(frozen=True)

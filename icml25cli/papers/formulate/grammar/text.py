@@ -122,15 +122,16 @@ class Problem:
             follows = bounded and earlier and self.role(earlier[-1]) == "LIMIT" and len(own.split()) <= 6
             if follows and set(self.lower[earlier[-1].last : quantity.first]) & {"and", ","}:
                 return False
-            sentence = set(self.lower[begin : self.sentence_of(begin)[1]])
+            sentence = set(self.lower[max(begin, quantity.first - 7) : quantity.last + 7])
             quantified = sentence & {"each", "every", "both", "per", "all", "either", "any"}
             here = self.named & {*range(*self.sentence_of(begin))}
             return bool(here or quantified or not STOCK.search(said))
         if role == "LIMIT":
             plain = quantity.kind in ("plain", "money")
             return plain and subject and not bounded and not NEEDED.search(said) and not STOCK.search(said)
-        digits = quantity.kind in ("plain", "money") and self.words[quantity.first][0].isdigit()
-        if digits and not bounded:
+        if quantity.kind == "factor":  # restocked five times every month
+            return subject and self.lower[quantity.last : quantity.last + 1][:1] in (["every"], ["per"], ["a"], ["each"])
+        if quantity.kind in ("plain", "money") and not bounded:
             unit = self.unit(quantity)
             return bool(unit) and any(self.role(q) == "PARAM" and self.unit(q) == unit for q in self.quantities)
         return False
