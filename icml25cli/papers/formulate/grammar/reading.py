@@ -153,7 +153,7 @@ class Reading:
         plain += 2.0 if own and not rest.keys() - {"total"} else 0.8 if own else 0.0
         plain += 1.5 if {root(head) for head in heads} & bag.keys() else 0.0
         plain += 1.0 if sense == "min" and not rest else 0.0
-        bags = [self.problem.around(quantity, self.taken) for quantity in self.limited]
+        bags = [self.problem.around(quantity, self.taken) for quantity in self.limited if quantity.kind in ("plain", "money")]
         made = [
             replace(each, score=each.score + FREE)
             if each.row is not None and not any(_bounds(rows[each.row], bag, rarity) for bag in bags)

@@ -45,7 +45,8 @@ def stem(word: str) -> str:
     for ending, instead in (("ies", "y"), ("sses", "ss"), ("ches", "ch"), ("shes", "sh"), ("xes", "x"), ("ves", "f")):
         if len(word) > len(ending) + 1 and word.endswith(ending):
             return word[: -len(ending)] + instead
-    plural = len(word) > 2 and word.endswith("s") and not word.endswith(("ss", "us", "is", "as"))
+    plural = len(word) > 2 and word.endswith("s") and not word.endswith(("ss", "us", "is"))
+    plural = plural and word not in ("gas", "has", "was", "its", "yes")
     return word[:-1] if plural else word
 
 

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from icml25cli.papers.formulate.grammar.lexicon import AT_LEAST, AT_MOST, BREAKS, GROUPS, NEEDED, NOTHING, STOCK, root
 from icml25cli.papers.formulate.grammar.numbers import Quantity, quantities
-from icml25cli.papers.formulate.grammar.tagger import load_tagger, spans, words_of
+from icml25cli.papers.formulate.grammar.tagger import load_tagger, spans, stem, words_of
 
 
 @dataclass(frozen=True)
@@ -74,9 +74,11 @@ class Problem:
 
     def _is_base(self, quantity: Quantity) -> bool:
         """Whether a one is what a rate is per: ``to make 1 ton of steel``."""
-        ahead = self.lower[quantity.last : quantity.last + 3]
-        named = any(quantity.last + k in self.named for k in range(3))
-        return self.role(quantity) is None and named and not set(ahead) & BREAKS
+        ahead = self.lower[quantity.last : quantity.last + 4]
+        named = next((k for k in range(4) if quantity.last + k in self.named), 4)
+        if set(ahead[:named]) & BREAKS or named == 4:
+            return False
+        return self.role(quantity) is None or "of" in ahead[:named]
 
     def role(self, quantity: Quantity) -> str | None:
         """PARAM or LIMIT as the tagger has it, else None."""
@@ -106,6 +108,19 @@ class Problem:
     def _facts(self) -> dict[Quantity, bool]:
         return {quantity: self._decided(quantity) for quantity in self.quantities}
 
+    def _clause(self, quantity: Quantity) -> set[str]:
+        """Words from the comma before a number to the one behind it."""
+        begin, end = self.sentence_of(quantity.first)
+        while begin < quantity.first and set(self.lower[begin : quantity.first]) & {",", ";"}:
+            begin += 1
+        stop = next((i for i in range(quantity.last, end) if self.lower[i] in (",", ";")), end)
+        return set(self.lower[begin:stop])
+
+    @cached_property
+    def _names(self) -> set[str]:
+        """What the last words of tagged names are called, for where the tagger missed one."""
+        return {stem(self.words[last - 1]) for _, last, role in self.spans if role == "VAR" and len(self.words[last - 1]) > 3}
+
     def _decided(self, quantity: Quantity) -> bool:
         role = self.role(quantity)
         begin, _ = self.sentence_of(quantity.first)
@@ -115,22 +130,23 @@ class Problem:
         said = " ".join(self.lower[begin : quantity.first])
         near = bool(AT_LEAST.search(own) or AT_MOST.search(own))
         bounded = near or bool(AT_LEAST.search(said) or AT_MOST.search(said))
-        subject = bool(self.named & {*range(begin, quantity.first)})
+        earlier_words = range(begin, quantity.first)
+        subject = any(i in self.named or stem(self.lower[i]) in self._names for i in earlier_words)
+        if quantity.kind == "factor":  # restocked five times every month
+            after = self.lower[quantity.last] if quantity.last < len(self.lower) else ""
+            return subject and after in ("every", "per", "a", "each")
         if role == "PARAM":
             if near and quantity.first - own_begin <= 8 and not subject:
                 return False
             follows = bounded and earlier and self.role(earlier[-1]) == "LIMIT" and len(own.split()) <= 6
             if follows and set(self.lower[earlier[-1].last : quantity.first]) & {"and", ","}:
                 return False
-            sentence = set(self.lower[max(begin, quantity.first - 7) : quantity.last + 7])
-            quantified = sentence & {"each", "every", "both", "per", "all", "either", "any"}
+            quantified = self._clause(quantity) & {"each", "every", "both", "per", "all", "either", "any"}
             here = self.named & {*range(*self.sentence_of(begin))}
             return bool(here or quantified or not STOCK.search(said))
         if role == "LIMIT":
             plain = quantity.kind in ("plain", "money")
             return plain and subject and not bounded and not NEEDED.search(said) and not STOCK.search(said)
-        if quantity.kind == "factor":  # restocked five times every month
-            return subject and self.lower[quantity.last : quantity.last + 1][:1] in (["every"], ["per"], ["a"], ["each"])
         if quantity.kind in ("plain", "money") and not bounded:
             unit = self.unit(quantity)
             return bool(unit) and any(self.role(q) == "PARAM" and self.unit(q) == unit for q in self.quantities)
