@@ -198,7 +198,8 @@ def fit_late(
 ) -> LateFusion:
     """Logistic regression of being an edge on the base score and the vision score, both classes counting alike.
 
-    A score that would count the wrong way round does not count at all: on few validation pairs that is chance.
+    A score that would count the wrong way round does not count at all: on few validation pairs that is chance. Where
+    both would, the base score stands alone.
 
     Args:
         positive, negative: base and vision scores of validation edges and of validation negatives.
@@ -210,10 +211,10 @@ def fit_late(
     centre = scores.mean(axis=0)
     scale = np.maximum(scores.std(axis=0), 1e-12)  # so that regularisation does not depend on a model's temperature
     scaled = (scores - centre) / scale
-    weights, bias = np.zeros(2), 0.0
     for used in ([0, 1], [0], [1]):
         fitted = LogisticRegression(class_weight="balanced").fit(scaled[:, used], truth)
         if (fitted.coef_ > 0).all():
-            weights[used], bias = fitted.coef_[0] / scale[used], float(fitted.intercept_[0])
-            break
-    return LateFusion(float(weights[0]), float(weights[1]), float(bias - weights @ centre))
+            weights = np.zeros(2)
+            weights[used] = fitted.coef_[0] / scale[used]
+            return LateFusion(*weights.tolist(), float(fitted.intercept_[0] - weights @ centre))
+    return LateFusion(1.0, 0.0, 0.0)

@@ -214,4 +214,4 @@ def test_a_score_that_would_count_the_wrong_way_round_does_not_count():
     late = fit_late((good[:3], -good[:3] + rng.random(3)), (good[3:].reshape(1, 3), -good[3:].reshape(1, 3)))
     assert late.vision == 0
     assert late.base > 0
-    assert fit_late((-good[:3], -good[:3]), (-good[3:], -good[3:])) == LateFusion(0, 0, 0)
+    assert fit_late((-good[:3], -good[:3]), (-good[3:], -good[3:])) == LateFusion(1, 0, 0)
