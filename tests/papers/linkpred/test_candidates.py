@@ -54,12 +54,19 @@ def test_they_are_few_in_order_and_no_edges(seed, per_node):
     assert not as_set(found) & {tuple(sorted(edge)) for edge in graph.edges}
 
 
-def test_a_hub_between_all_counts_for_one_node_and_not_for_everyone(monkeypatch):
-    monkeypatch.setattr(c, "HUB", 8)
-    a = matrix_of(nx.star_graph(10))
-    assert len(candidate_pairs(a, np.array([1]), per_node=3)) >= 3
-    reached = candidate_pairs(a, per_node=3)  # by PageRank alone
-    assert 0 < len(reached) <= 30
+def test_a_hub_between_two_counts_only_where_few_nodes_are_asked_about(monkeypatch):
+    graph = nx.star_graph(range(10, 22))  # the hub 10 and its leaves 11 to 21
+    graph.add_edges_from([(0, 10), (0, 1), (1, 2), (2, 3), *((i, i + 1) for i in range(3, 9))])
+    matrix = matrix_of(nx.relabel.convert_node_labels_to_integers(graph, ordering="sorted"))
+    few = as_set(candidate_pairs(matrix, np.array([0]), per_node=2))
+    assert few == {
+        (0, 2),
+        (0, 11),
+        (0, 3),
+    }  # two by resource allocation, the second through the hub; 2 and 3 by PageRank
+    monkeypatch.setattr(c, "HUB", 1)
+    two = as_set(candidate_pairs(matrix, np.array([0, 9]), per_node=2))
+    assert {pair for pair in two if pair[0] == 0} == {(0, 2), (0, 3)}
 
 
 @pytest.mark.parametrize("node", [0, 3])

@@ -40,6 +40,12 @@ def test_taken_nodes_are_never_chosen_and_do_not_count_in_ranks():
     assert set(chosen(scores, taken=(0, 1), count=2)) == {2, 3}
 
 
+def test_a_node_without_any_score_comes_after_all_that_have_one():
+    # Node 3 ranks third of the second heuristic, or one below the only one of the first: where 4 and 5 would be, too.
+    scores = [[9, 0, 0, 0, 0, 0], [0, 5, 4, 3, 0, 0]]
+    assert all(set(chosen(scores, count=4, seed=seed)) == {0, 1, 2, 3} for seed in range(20))
+
+
 def test_nodes_without_any_score_fill_up_uniformly():
     scores = [[0, 0, 1, 0, 0, 0]]
     found = [tuple(chosen(scores, taken=(5,), count=3, seed=seed)) for seed in range(200)]
