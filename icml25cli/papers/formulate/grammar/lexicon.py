@@ -84,3 +84,5 @@ HAD = re.compile(
     re.I,
 )
 STOCK = re.compile(r"availab|\bhas\b|\bhave\b|\baccess|budget|\bowns?\b|\bthere (?:is|are)\b|\btotal of\b|\bonly\b", re.I)
+QUANTIFIED = re.compile(r"\b(?:both|all|either|any)\b|\b(?:each|every|per)\b(?! (?:day|week|month|year|hour|season|shift|minute))")
+RATE = re.compile(r"\b(?:per|each|every|profit|costs?|earns?|paid|sells?|sold|yields?|revenue)\b")

@@ -228,6 +228,8 @@ def mentions(
             full = set(names[which])
             short = len(word) <= 2 or word.isdigit() or word in SAYS_NOTHING
             near = {stems[j] for j in range(max(0, i - 2), min(len(stems), i + 3)) if j != i}
+            if word.isdigit() and words[i + 1 : i + 2] != ["-"]:
+                continue
             if len(full) > 1 and not near & (full - {word}) and (short or stems[i + 1 : i + 2] != ["one"]):
                 continue
             if word == "a" and words[i] != "A":

@@ -6,7 +6,7 @@ Knows a text. Does not know which variables are chosen.
 from dataclasses import dataclass
 from functools import cached_property
 
-from icml25cli.papers.formulate.grammar.lexicon import AT_LEAST, AT_MOST, BREAKS, GROUPS, NEEDED, NOTHING, STOCK, root
+from icml25cli.papers.formulate.grammar.lexicon import AT_LEAST, AT_MOST, BREAKS, GROUPS, HAD, NEEDED, NOTHING, QUANTIFIED, RATE, STOCK, root
 from icml25cli.papers.formulate.grammar.numbers import Quantity, quantities
 from icml25cli.papers.formulate.grammar.tagger import load_tagger, spans, stem, words_of
 
@@ -108,18 +108,23 @@ class Problem:
     def _facts(self) -> dict[Quantity, bool]:
         return {quantity: self._decided(quantity) for quantity in self.quantities}
 
-    def _clause(self, quantity: Quantity) -> set[str]:
-        """Words from the comma before a number to the one behind it."""
+    def _is_sum_to_invest(self, quantity: Quantity) -> bool:
+        """The only amount of money where what is tagged otherwise are rates."""
+        others = [each for each in self.quantities if each is not quantity and self.role(each) == "PARAM"]
+        return bool(others) and all(each.kind == "share" for each in others)
+
+    def _clause(self, quantity: Quantity) -> str:
+        """Text from the comma before a number to the one behind it."""
         begin, end = self.sentence_of(quantity.first)
         while begin < quantity.first and set(self.lower[begin : quantity.first]) & {",", ";"}:
             begin += 1
         stop = next((i for i in range(quantity.last, end) if self.lower[i] in (",", ";")), end)
-        return set(self.lower[begin:stop])
+        return " ".join(self.lower[begin:stop])
 
     @cached_property
     def _names(self) -> set[str]:
-        """What the last words of tagged names are called, for where the tagger missed one."""
-        return {stem(self.words[last - 1]) for _, last, role in self.spans if role == "VAR" and len(self.words[last - 1]) > 3}
+        """Tagged names of one word, for where the tagger missed them."""
+        return {stem(self.words[first]) for first, last, role in self.spans if role == "VAR" and last - first == 1}
 
     def _decided(self, quantity: Quantity) -> bool:
         role = self.role(quantity)
@@ -141,11 +146,12 @@ class Problem:
             follows = bounded and earlier and self.role(earlier[-1]) == "LIMIT" and len(own.split()) <= 6
             if follows and set(self.lower[earlier[-1].last : quantity.first]) & {"and", ","}:
                 return False
-            quantified = self._clause(quantity) & {"each", "every", "both", "per", "all", "either", "any"}
+            if quantity.kind == "money" and self._is_sum_to_invest(quantity):
+                return False
             here = self.named & {*range(*self.sentence_of(begin))}
-            return bool(here or quantified or not STOCK.search(said))
+            return bool(here or QUANTIFIED.search(self._clause(quantity)) or not HAD.search(said))
         if role == "LIMIT":
-            plain = quantity.kind in ("plain", "money")
+            plain = quantity.kind == "plain" or (quantity.kind == "money" and bool(RATE.search(self._clause(quantity))))
             return plain and subject and not bounded and not NEEDED.search(said) and not STOCK.search(said)
         if quantity.kind in ("plain", "money") and not bounded:
             unit = self.unit(quantity)
