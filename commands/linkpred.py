@@ -42,6 +42,8 @@ class MethodName(StrEnum):
     concat = "concat"
     base = "base"
     base_degree = "base+degree"
+    counts_only = "counts-only"
+    degree_only = "degree-only"
 
 
 class BaselineName(StrEnum):
@@ -52,6 +54,8 @@ class BaselineName(StrEnum):
     vision_only = "vision-only"
     moe = "moe"
     concat = "concat"
+    counts_only = "counts-only"
+    degree_only = "degree-only"
     heuristics = "heuristics"
     none = "none"
 
@@ -92,7 +96,8 @@ def run(
         list[BaselineName] | None,
         typer.Option(
             "--baseline",
-            help="Methods beside it, or none. [default: base, base+degree, vision-only, e-gvn, gvn, heuristics]",
+            help="Methods beside it, or none. "
+            "[default: base, base+degree, gvn, e-gvn, vision-only, counts-only, heuristics]",
         ),
     ] = None,
     placebo: Annotated[

@@ -23,7 +23,8 @@ from icml25cli.papers.linkpred.metrics import summary
 from icml25cli.papers.linkpred.splits import Split
 from icml25cli.papers.linkpred.study import METHODS, Options, Scored, Study
 
-DEFAULT_BASELINES = ("base", "base+degree", "vision-only", "e-gvn", "gvn", "heuristics")
+DEFAULT_BASELINES = ("base", "base+degree", "gvn", "e-gvn", "vision-only", "counts-only", "heuristics")
+PICTURED = ("gvn", "e-gvn", "vision-only", "moe", "concat")  # methods that have pictures to shuffle
 PLACEBO = "placebo"
 Row = dict[str, float | int | str | None]
 
@@ -59,7 +60,7 @@ class Plan:
     @property
     def with_placebo(self) -> bool:
         """Without pictures in the main method there are none to shuffle."""
-        return self.placebo and not self.method.startswith("base")
+        return self.placebo and self.method in PICTURED
 
 
 @dataclass(frozen=True, eq=False)

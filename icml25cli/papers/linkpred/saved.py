@@ -16,6 +16,7 @@ Knows files and models. Does not know how models are fitted.
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -42,10 +43,10 @@ from icml25cli.papers.linkpred.fusion import (
 )
 from icml25cli.papers.linkpred.graph import Graph
 from icml25cli.papers.linkpred.job import Result
-from icml25cli.papers.linkpred.pictures import Look, node_features, pair_features
+from icml25cli.papers.linkpred.pictures import Look, PictureFeatures, node_features, pair_features
 from icml25cli.papers.linkpred.propagation import Observed
 from icml25cli.papers.linkpred.splits import write_split
-from icml25cli.papers.linkpred.study import Options, base_model, degree_features
+from icml25cli.papers.linkpred.study import Options, base_model, count_features, degree_features
 from icml25cli.papers.linkpred.training import Pairs, Recipe, predict
 
 FORMAT = "icml25/linkpred/1"
@@ -178,7 +179,7 @@ def _module(
     encoder: Encoder,
 ) -> nn.Module:
     """An empty module of that kind, filled."""
-    width = 2 if name == "degree" else encoder.width
+    width = {"degree": 2, "counts": 7}.get(name, encoder.width)
     standardised = Standardised(np.zeros((1, width), np.float32))
     seen = None
     if name == "e-gvn":
@@ -210,7 +211,9 @@ def _scoring(
             seen = None
             if name == "degree":
                 table, kind = degree_features(observed, pairs)
-                seen = lambda rows, table=table, kind=kind: table[kind[rows]]  # noqa: E731
+                seen = PictureFeatures(table, kind, 0).rows
+            elif name == "counts":
+                seen = partial(np.take, count_features(observed, pairs, options.pair_look), axis=0)
             elif isinstance(module, VisionHead | LinkFusion | MixtureOfScores | Concatenation):
                 pictures = pictures or pair_features(observed.pattern, pairs, encoder, options.pair_look)
                 seen = pictures.rows

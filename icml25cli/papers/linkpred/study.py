@@ -1,11 +1,14 @@
 """All methods on one split of one graph, each trained on the same pairs and judged on the same pairs.
 
     base          message passing alone
-    base+degree   late fusion with a model of the two degrees: what pictures would add if they showed no more
     gvn           pictures of pairs: late fusion with a model of pictures, or link fusion inside the base model
     e-gvn         pictures of nodes, fused before message passing
-    vision-only   pictures of pairs alone
     moe, concat   pictures of pairs, fused in the two other ways of the reference
+    vision-only   pictures of pairs alone
+    counts-only   in the place of the picture what is easily counted on it: degrees, common neighbours, Adamic-Adar,
+                  resource allocation, nodes and edges
+    degree-only   in its place the two degrees
+    base+degree   late fusion with these: what pictures would add if they showed no more
     placebo       the main method with every picture replaced by that of another pair or node, at random
 
 Whatever is fitted for one method and needed by another is fitted once. Knows splits, models and pictures. Does not know
@@ -37,16 +40,19 @@ from icml25cli.papers.linkpred.fusion import (
     fit_late,
 )
 from icml25cli.papers.linkpred.graph import Graph, adjacency, codes
+from icml25cli.papers.linkpred.heuristics import LOCAL, score_pairs
 from icml25cli.papers.linkpred.metrics import evaluate
 from icml25cli.papers.linkpred.models import HadamardModel, LinkModel, NodeInput, Sizes
 from icml25cli.papers.linkpred.ncn import Completion, NcnModel, NcnSizes
 from icml25cli.papers.linkpred.pictures import Look, PictureFeatures, node_features, pair_features
 from icml25cli.papers.linkpred.propagation import Observed
 from icml25cli.papers.linkpred.splits import Split, sample_negatives, structured_negatives
+from icml25cli.papers.linkpred.subgraphs import link_subgraphs
 from icml25cli.papers.linkpred.training import Fitted, Pairs, Recipe, criterion_of, fit, predict
 
 BASES = ("gcn", "sage", "gin", "ncn", "ncnc")
-METHODS = ("base", "base+degree", "gvn", "e-gvn", "vision-only", "moe", "concat")
+METHODS = ("base", "base+degree", "gvn", "e-gvn", "vision-only", "counts-only", "degree-only", "moe", "concat")
+HEADS = {"vision-only": "vision", "counts-only": "counts", "degree-only": "degree"}  # models of features alone, by unit
 FUSIONS = ("late", "link")
 POOL = 4  # negatives a positive that have pictures; each epoch draws of them
 
@@ -138,12 +144,12 @@ class Study:
             return self._alone("base", self._base())
         if method == "e-gvn":
             return self._node_fused(placebo)
+        if method in HEADS:
+            return self._head(method, placebo)
         if method == "base+degree":
-            return self._late("degree", self._degrees, False)
+            return self._late("degree-only", placebo)
         if method == "gvn" and self.options.fusion == "late":
-            return self._late("vision", self.pair_pictures, placebo)
-        if method == "vision-only":
-            return self._head("vision", self.pair_pictures, placebo)
+            return self._late("vision-only", placebo)
         return self._pair_fused(method, placebo)
 
     # --- pairs and their pictures --------------------------------------------------------------------------------
@@ -197,8 +203,13 @@ class Study:
 
     @cached_property
     def _degrees(self) -> PictureFeatures:
-        """In the place of pictures: log(1 + degree) of both ends in the observed graph without the pair's own edge."""
+        """log(1 + degree) of both ends in the observed graph without the pair's own edge."""
         return PictureFeatures(*degree_features(self.observed, self._all_pairs), cut=0)
+
+    @cached_property
+    def _counts(self) -> PictureFeatures:
+        table = count_features(self.observed, self._all_pairs, self.options.pair_look)
+        return PictureFeatures(table, np.arange(len(table)), cut=0)
 
     def _shuffled(self, seen: PictureFeatures) -> PictureFeatures:
         """Every pair with the features of another pair of training, validation or test, edges and negatives mixed."""
@@ -263,20 +274,23 @@ class Study:
             unit, model, pairs, self._pooled(pairs), self.options.recipe, self._picture_seconds["pairs"]
         )
 
-    def _head(self, unit: str, seen: PictureFeatures, placebo: bool) -> Scored:
+    def _head(self, method: str, placebo: bool) -> Scored:
         """Train a model of features alone."""
+        seen = {"vision": lambda: self.pair_pictures, "counts": lambda: self._counts, "degree": lambda: self._degrees}[
+            HEADS[method]
+        ]()
         seen = self._shuffled(seen) if placebo else seen
         torch.manual_seed(self.split.seed)
         model = VisionHead(self._standardised(seen))
         recipe = replace(self.options.recipe, base_rate=self.options.recipe.fusion_rate)
         pairs = self._pairs(seen)
-        seconds = self._picture_seconds["pairs"] if unit == "vision" else 0.0
-        unit = f"{unit}-placebo" if placebo else unit
+        seconds = self._picture_seconds["pairs"] if method == "vision-only" else 0.0
+        unit = f"{HEADS[method]}-placebo" if placebo else HEADS[method]
         return self._trained(unit, model, pairs, self._pooled(pairs), recipe, seconds)
 
-    def _late(self, unit: str, seen: PictureFeatures, placebo: bool) -> Scored:
+    def _late(self, head_method: str, placebo: bool) -> Scored:
         """Two scores of each pair, and one made of them by a logistic model of validation pairs."""
-        base, head = self.scored("base"), self._late_head(unit, seen, placebo)
+        base, head = self.scored("base"), self.scored(head_method, placebo=placebo)
         late = fit_late((base.valid[0], head.valid[0]), (base.valid[1], head.valid[1]))
 
         def fused(part: str) -> tuple[ndarray, ndarray]:
@@ -291,11 +305,6 @@ class Study:
             {**base.fitted, **head.fitted},
             late,
         )
-
-    def _late_head(self, unit: str, seen: PictureFeatures, placebo: bool) -> Scored:
-        if unit == "vision":
-            return self.scored("vision-only", placebo=placebo)
-        return self._head(unit, seen, placebo)
 
     def _standardised(self, seen: PictureFeatures) -> Standardised:
         where = self._slices()
@@ -368,3 +377,18 @@ def degree_features(
     own = observed.contains(pairs)
     kinds, place = np.unique(np.sort(degrees - own[:, None], axis=1), axis=0, return_inverse=True)
     return np.log1p(kinds).astype(np.float32), place.reshape(-1)
+
+
+def count_features(observed: Observed, pairs: Int64[ndarray, "b 2"], look: Look) -> Float32[ndarray, "b 7"]:
+    """log(1 + count) of what is easily counted on the picture of a pair: smaller and larger degree, common neighbours,
+    Adamic-Adar, resource allocation, nodes, edges."""
+    scores = score_pairs(observed.pattern, pairs, LOCAL)
+    table, kind = degree_features(observed, pairs)
+    sizes = [np.empty((0, 2))]
+    for begin in range(0, len(pairs), 8192):
+        chosen = pairs[begin : begin + 8192]
+        graphs = link_subgraphs(observed.pattern, chosen, hops=look.hops, max_nodes=look.max_nodes, seed=look.seed)
+        sizes.append(np.stack([np.diff(graphs.node_start), np.diff(graphs.edge_start)], axis=1))
+    named = [scores[name] for name in ("common_neighbors", "adamic_adar", "resource_allocation")]
+    counts = np.concatenate([np.stack(named, axis=1), np.concatenate(sizes)], axis=1)
+    return np.concatenate([table[kind], np.log1p(counts)], axis=1).astype(np.float32)

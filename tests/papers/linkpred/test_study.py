@@ -17,11 +17,11 @@ from icml25cli.papers.linkpred.encoders import load_encoder
 from icml25cli.papers.linkpred.graph import Graph, codes, contains
 from icml25cli.papers.linkpred.heuristics import HEURISTICS
 from icml25cli.papers.linkpred.job import Plan, carry_out
-from icml25cli.papers.linkpred.pictures import PictureFeatures
+from icml25cli.papers.linkpred.pictures import Look, PictureFeatures
 from icml25cli.papers.linkpred.propagation import Observed
 from icml25cli.papers.linkpred.saved import load_model, save_model
 from icml25cli.papers.linkpred.splits import make_split
-from icml25cli.papers.linkpred.study import METHODS, POOL, Options, Study, degree_features
+from icml25cli.papers.linkpred.study import METHODS, POOL, Options, Study, count_features, degree_features
 from icml25cli.papers.linkpred.training import Pairs, Recipe, predict
 
 ENCODER = load_encoder("random")
@@ -118,6 +118,16 @@ def test_degrees_do_not_count_the_pair_s_own_edge():
     assert PictureFeatures(table, kind, 0).rows().dtype == np.float32
 
 
+def test_counts_are_those_of_the_picture():
+    from icml25cli.papers.linkpred.graph import adjacency
+
+    #  0 and 1 share 2 and 3, which are linked; 4 hangs on 0; their own edge is there and does not count
+    edges = np.array([(0, 1), (0, 2), (0, 3), (0, 4), (1, 2), (1, 3), (2, 3)])
+    (found,) = count_features(Observed(adjacency(edges, 5)), np.array([[1, 0]]), Look())
+    expected = [2, 3, 2, 2 / np.log(3), 2 / 3, 5, 6]
+    np.testing.assert_allclose(np.expm1(found), expected, rtol=1e-5)
+
+
 def test_validation_edges_carry_messages_when_asked_to(graph, split):
     plain, late = (Study(graph, split, ENCODER, replace(OPTIONS, use_validation_edges=use)) for use in (False, True))
     assert (plain.scored("base").valid[0] == late.scored("base").valid[0]).all()
@@ -147,11 +157,11 @@ def result(graph, tmp_path_factory):
 
 def test_the_table_has_the_method_its_controls_and_heuristics(result):
     rows = result.rows
-    learned = ["gvn", "base", "base+degree", "vision-only", "e-gvn", "placebo"]
-    assert [row["method"] for row in rows[:6]] == learned
-    assert {row["method"] for row in rows[6:]} == set(HEURISTICS)
-    aucs = [row["auc"] for row in rows[6:]]
-    hits = [row["hits_at_100"] for row in rows[6:]]
+    learned = ["gvn", "base", "base+degree", "e-gvn", "vision-only", "counts-only", "placebo"]
+    assert [row["method"] for row in rows[:7]] == learned
+    assert {row["method"] for row in rows[7:]} == set(HEURISTICS)
+    aucs = [row["auc"] for row in rows[7:]]
+    hits = [row["hits_at_100"] for row in rows[7:]]
     assert sorted(zip(hits, aucs, strict=True), reverse=True) == list(zip(hits, aucs, strict=True))
     for row in rows:
         assert {"hits_at_100", "auc", "mrr", "negatives", "seconds", "auc_sd", "seconds_sd"} <= row.keys()
@@ -261,6 +271,7 @@ SOURCE = {"name": "random", "weights": None, "size": None}
         ("base", replace(OPTIONS, base="gin")),
         ("base+degree", OPTIONS),
         ("vision-only", OPTIONS),
+        ("counts-only", OPTIONS),
     ],
     ids=lambda value: value if isinstance(value, str) else value.base,
 )
