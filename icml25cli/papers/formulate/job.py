@@ -1,0 +1,129 @@
+"""From a problem in words to a solved model, with its rivals and how sure the answer is.
+
+    outcome = formulate_text(text, Settings())
+    outcome.status, outcome.best, outcome.confidence
+
+Knows the search and the grammar. Does not know files, nor how an answer is shown.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from icml25cli.core.errors import InputError
+from icml25cli.papers.formulate.backend import Draft
+from icml25cli.papers.formulate.grammar.grammar import Grammar
+from icml25cli.papers.formulate.grammar.scope import out_of_scope
+from icml25cli.papers.formulate.linear import LinearModel
+from icml25cli.papers.formulate.search import Found, Search, Settings, is_optimal
+from icml25cli.papers.formulate.tree import Node, mean_path_value
+
+LONGEST = 200_000  # characters of a text
+SHARPNESS = 0.16  # of the confidence: on NL4OPT's development problems it errs on the low side
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a text. ``best`` is None where the grammar abstained or nothing could be made of the text."""
+
+    text: str
+    status: str  # of the best leaf, or "abstained"
+    reason: str  # why it abstained
+    found: Found | None
+    best: Node | None
+    confidence: float  # in [0, 1], that the best leaf is what the text means
+
+    def ranked(self) -> list[dict[str, Any]]:
+        """A row a distinct reading, best first: what it is worth, and how it differs from the best."""
+        if self.found is None or self.best is None:
+            return []
+        found = self.found
+        strengths = found.strengths()
+        rows = []
+        for place, leaf in enumerate(found.order(), 1):
+            solution = leaf.solution
+            rows.append(
+                {
+                    "rank": place,
+                    "status": solution.status if solution else "unknown",
+                    "objective": solution.objective if solution else None,
+                    "value": round(mean_path_value(leaf, found.settings.weight), 4),
+                    "bradley_terry": round(strengths[found.leaves.index(leaf)], 4),
+                    "differs": "" if leaf is self.best else "; ".join(differences(self.best, leaf)) or "in bounds alone",
+                }
+            )
+        return rows
+
+
+def formulate_text(text: str, settings: Settings, expanded: Callable[[Node], None] | None = None) -> Outcome:
+    """Read a problem with the grammar, search its readings, and solve the best.
+
+    Raises:
+        InputError: there is no text, or it is no problem in words (binary, overlong).
+    """
+    if not text.strip():
+        raise InputError("the problem is empty", hint="describe what is decided, its limits and its aim")
+    if len(text) > LONGEST:
+        raise InputError(f"the problem has {len(text)} characters", hint=f"at most {LONGEST} are read")
+    if "\0" in text:
+        raise InputError("the problem is no text", hint="give words in UTF-8")
+    grammar = Grammar(text)
+    reason = out_of_scope(grammar)
+    if reason is not None:
+        return Outcome(text, "abstained", reason, None, None, 0.0)
+    found = Search(grammar, grammar, settings, expanded).run()
+    order = found.order()
+    if not order:
+        return Outcome(text, "abstained", "no reading of it became a model", found, None, 0.0)
+    best = order[0]
+    assert best.solution is not None
+    return Outcome(text, best.solution.status, "", found, best, confidence(grammar, found, best))
+
+
+def confidence(grammar: Grammar, found: Found, best: Node) -> float:
+    """How likely the best leaf is what the text means, in [0, 1].
+
+    Its share of the likelihood of all leaves with an optimum, times a power of its own likelihood, which is small where
+    many decisions were close; half of that without an optimum.
+    """
+    logs = [grammar.likelihood(_draft(leaf)) for leaf in found.leaves if is_optimal(leaf)]
+    own = grammar.likelihood(_draft(best))
+    if not is_optimal(best):
+        return 0.1
+    share = 1 / math.fsum(math.exp(min(50.0, (log - own) / 2)) for log in logs)
+    return round(min(1.0, math.sqrt(share) * math.exp(SHARPNESS * min(0.0, own))), 4)
+
+
+def _draft(leaf: Node) -> Draft:
+    assert leaf.model is not None
+    return Draft(leaf.formulation, leaf.model, leaf.solution)
+
+
+def differences(best: Node, other: Node) -> list[str]:
+    """What another leaf says that the best does not, and the other way round, in a sentence each."""
+    one, two = best.model, other.model
+    assert one is not None and two is not None
+    said = []
+    names = [[(column.name, column.integer) for column in model.columns] for model in (one, two)]
+    if sorted(names[0]) != sorted(names[1]):
+        if sorted(name for name, _ in names[0]) == sorted(name for name, _ in names[1]):
+            said.append("whole variables" if any(whole for _, whole in names[1]) else "variables need not be whole")
+        else:
+            said.append(f"decides {', '.join(name for name, _ in names[1])}")
+    aims = [f"{model.sense} {model.written(model.objective, model.constant)}" for model in (one, two)]
+    if aims[0] != aims[1]:
+        said.append(aims[1])
+    rows = [{model.row_text(row) for row in model.rows} for model in (one, two)]
+    said += [f"with {text}" for text in sorted(rows[1] - rows[0])[:3]]
+    said += [f"without {text}" for text in sorted(rows[0] - rows[1])[:3]]
+    return said
+
+
+def mathematics(model: LinearModel) -> list[str]:
+    """A model as a person writes it, a line each."""
+    whole = [column.name for column in model.columns if column.integer]
+    lines = [f"{model.sense} {model.written(model.objective, model.constant)}", "subject to"]
+    lines += [f"  {row.name}: {model.row_text(row)}" for row in model.rows]
+    lines.append(f"  {', '.join(column.name for column in model.columns)} >= 0" + (f"; whole: {', '.join(whole)}" if whole else ""))
+    return lines
