@@ -1,11 +1,13 @@
 """`icml25 formulate`: optimisation models checked, explained and written out."""
 
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from icml25cli.commands import formulate_run
 from icml25cli.core import options as opt
 from icml25cli.core.report import Report, Row, show, standard_output
 from icml25cli.core.verbs import paper_group
@@ -164,9 +166,13 @@ def _summary(solution: "Solution") -> dict[str, Any]:
     return {"status": solution.status, "objective": solution.objective}
 
 
-def _shown(report: Report, name: str, rows: list[dict[str, Any]], first: str, as_json: bool) -> list[Row]:
+def _shown(report: Report, name: str, rows: Sequence[Row], first: str, as_json: bool) -> list[Row]:
     """A table of a length that a person can read: in front what is not zero, and what binds."""
     if as_json or len(rows) <= SHOWN:
         return [*rows]
     report.notes.append(f"{SHOWN} of {len(rows)} {name} are shown; --json has all")
     return sorted(rows, key=lambda row: not row.get(first))[:SHOWN]
+
+
+for verb in formulate_run.VERBS:
+    app.command()(verb)

@@ -68,8 +68,10 @@ def canonical(model: LinearModel, names: Mapping[str, str] | None = None) -> Can
 
 def _halves(model: LinearModel, called: list[str]) -> Iterator[tuple[dict[str, Number], Number]]:
     """Every row and bound as one or two upper bounds on a sum."""
+    limited: list[tuple[dict[str, Number], Number | None, Number | None]]
     limited = [({called[j]: a for j, a in row.terms}, row.lower, row.upper) for row in model.rows]
-    limited += [({name: 1}, column.lower, column.upper) for name, column in zip(called, model.columns, strict=True)]
+    for name, column in zip(called, model.columns, strict=True):
+        limited.append(({name: 1}, column.lower, column.upper))
     for terms, lower, upper in limited:
         if upper is not None:
             yield terms, upper

@@ -11,6 +11,7 @@ their rows are. Knows compiled models. Does not know the search that prunes with
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from importlib.util import find_spec
 from typing import Any, Literal
 
@@ -21,7 +22,7 @@ from icml25cli.papers.formulate.linear import LinearModel
 from icml25cli.papers.formulate.rationals import Number, text
 
 SECONDS = 2.0  # that a question may take
-DECIMALS = 10**-6  # by which a point that HiGHS found may break what it is to satisfy
+DECIMALS = Fraction(1, 10**6)  # by which a point that HiGHS found may break what it is to satisfy
 
 
 @dataclass(frozen=True)

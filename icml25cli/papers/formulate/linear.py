@@ -9,7 +9,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 from icml25cli.papers.formulate.rationals import Number, text
 
@@ -28,7 +28,7 @@ class Column:
     integer: bool = False
     description: str = ""
 
-    def admits(self, value: Number, tolerance: Number = 0) -> bool:
+    def admits(self, value: Number | float, tolerance: Number | float = 0) -> bool:
         return _between(self.lower, value, self.upper, tolerance)
 
 
@@ -42,7 +42,7 @@ class Row:
     upper: Number | None
     text: str = ""  # the constraint as the user wrote it
 
-    def admits(self, value: Number, tolerance: Number = 0) -> bool:
+    def admits(self, value: Number | float, tolerance: Number | float = 0) -> bool:
         return _between(self.lower, value, self.upper, tolerance)
 
 
@@ -80,15 +80,15 @@ class LinearModel:
         """Whether any column has to be whole."""
         return any(column.integer for column in self.columns)
 
-    def value(self, terms: Terms, point: Sequence[Number]) -> Number:
-        """The sum of ``terms`` at a point, a number a column."""
+    def value(self, terms: Terms, point: Sequence[Number | float]) -> Any:
+        """The sum of ``terms`` at a point, a number a column; exact where the point is."""
         return sum(coefficient * point[column] for column, coefficient in terms)
 
-    def objective_at(self, point: Sequence[Number]) -> Number:
+    def objective_at(self, point: Sequence[Number | float]) -> Any:
         """The objective at a point, a number a column."""
         return self.value(self.objective, point) + self.constant
 
-    def violations(self, point: Sequence[Number], tolerance: Number = 0) -> list[str]:
+    def violations(self, point: Sequence[Number | float], tolerance: Number | float = 0) -> list[str]:
         """Names of the rows, bounds and integralities that a point breaks by more than ``tolerance``."""
         broken = [row.name for row in self.rows if not row.admits(self.value(row.terms, point), tolerance)]
         for column, value in zip(self.columns, point, strict=True):
@@ -126,7 +126,7 @@ def between(inner: str, lower: Number | None, upper: Number | None) -> str:
     return f"{inner} is free" if upper is None else f"{inner} <= {text(upper)}"
 
 
-def _between(lower: Number | None, value: Number, upper: Number | None, tolerance: Number) -> bool:
+def _between(lower: Number | None, value: Any, upper: Number | None, tolerance: Any) -> bool:
     return (lower is None or value >= lower - tolerance) and (upper is None or value <= upper + tolerance)
 
 

@@ -39,6 +39,8 @@ def key(index: object) -> object:
 
     ``"1"`` and ``1`` are the same index; so are ``"(1, a)"`` and the pair of 1 and ``a``.
     """
+    if type(index) is int:  # as most are
+        return index
     if isinstance(index, tuple):
         return tuple(key(part) for part in index)
     if isinstance(index, str):

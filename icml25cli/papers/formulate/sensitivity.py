@@ -142,16 +142,16 @@ def _slope_faults(
     value = highs.getInfo().objective_function_value
     sign = 1 if model.sense == "min" else -1
     faults = []
-    lowers, uppers = np.array(lp.row_lower_), np.array(lp.row_upper_)
+    lowers, uppers, at = (np.array(part).tolist() for part in (lp.row_lower_, lp.row_upper_, activity))
     for i in np.argsort(-abs(duals), kind="stable")[:RESOLVED]:
         if not duals[i]:
             break
         low, high = lowers[i], uppers[i]
         for step in (-STEP, STEP):
-            step *= max(1.0, abs(activity[i]))
+            step *= max(1.0, abs(at[i]))
             # The bound that binds moves; an equation moves as a whole.
-            moved_low = low + step if activity[i] - low <= high - activity[i] else low
-            moved_high = high + step if high - activity[i] <= activity[i] - low else high
+            moved_low = low + step if at[i] - low <= high - at[i] else low
+            moved_high = high + step if high - at[i] <= at[i] - low else high
             highs.changeRowBounds(int(i), min(moved_low, moved_high), max(moved_low, moved_high))
             highs.run()
             if highs.getModelStatus() == highspy.HighsModelStatus.kOptimal:

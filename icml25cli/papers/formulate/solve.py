@@ -22,6 +22,7 @@ SolverName = Literal["highs", "cbc"]
 # "feasible": time was up with a point in hand; "unknown": without one
 Status = Literal["optimal", "infeasible", "unbounded", "feasible", "unknown"]
 TIME_LIMIT = 60.0  # seconds; both solvers can run for ever on an unbounded set of whole points
+SMALL = 200  # variables
 TOLERANCE = 1e-6  # of HiGHS and CBC: by how much a row may be broken
 
 
@@ -104,6 +105,9 @@ _HIGHS_STATUS: dict[Any, Status] = {
 
 def _with_highs(model: LinearModel, time_limit: float | None) -> Solution:
     highs = new_solver(time_limit)
+    if len(model.columns) <= SMALL:  # what pays for large models takes 7 ms of small ones, twenty times all the rest
+        highs.setOptionValue("mip_heuristic_run_feasibility_jump", False)
+        highs.setOptionValue("mip_allow_restart", False)
     highs.passModel(arrays(model))
     highs.run()
     found = highs.getModelStatus()

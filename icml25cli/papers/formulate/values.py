@@ -3,7 +3,6 @@
 Knows columns by number. Does not know syntax.
 """
 
-from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
@@ -61,32 +60,29 @@ def _without_variables(value: Linear | Number) -> Linear | Number:
     return value.constant if isinstance(value, Linear) and not any(value.terms.values()) else value
 
 
-def element(value: Any, index: tuple) -> Any:
+def element(value: Any, index: tuple[Any, ...]) -> Any:
     """An element of a parameter: of an object by the whole index, else part by part; of a list by position.
 
     Raises:
         FormulaError: there is no such element.
     """
-    while index:
-        if isinstance(value, Mapping):
-            whole = index if len(index) > 1 else index[0]
+    for position, part in enumerate(index):
+        if isinstance(value, dict):
+            whole = index[position:] if position + 1 < len(index) else part
             if whole in value:
                 return value[whole]
-            if index[0] not in value:
+            if part not in value:
                 raise FormulaError(f"there is no {shown_index(whole)} in it", hint="give it a value")
-            value = value[index[0]]
-        elif isinstance(value, list | tuple | range):
-            position = index[0]
+            value = value[part]
+        elif isinstance(value, (list, tuple, range)):
             # -1 would be the last element: in `stock[t - 1]` a silent mistake at the first t
-            if not isinstance(position, int) or not 0 <= position < len(value):
+            if not isinstance(part, int) or not 0 <= part < len(value):
                 raise FormulaError(
-                    f"there is no position {shown_index(position)} in a list of {len(value)}",
-                    hint="positions begin at 0",
+                    f"there is no position {shown_index(part)} in a list of {len(value)}", hint="positions begin at 0"
                 )
-            value = value[position]
+            value = value[part]
         else:
             raise FormulaError("it is given an index and has none", hint="leave out the brackets")
-        index = index[1:]
     return value
 
 

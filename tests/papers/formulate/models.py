@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 from icml25cli.papers.formulate.compiler import compile_model
 from icml25cli.papers.formulate.formulation import Formulation, read_formulation
 from icml25cli.papers.formulate.linear import LinearModel
+
+T = TypeVar("T")
 
 FARMER: dict[str, Any] = {
     "parameters": {"acres": 10, "budget": 100, "cost": {"wheat": 2, "corn": 5}, "profit": {"wheat": 20, "corn": 30}},
@@ -44,6 +46,12 @@ def formulation(
 
 def model(*args: Any, **kwargs: Any) -> LinearModel:
     return compile_model(formulation(*args, **kwargs))
+
+
+def known(value: T | None) -> T:
+    """A value that has to be there."""
+    assert value is not None
+    return value
 
 
 def farmer() -> LinearModel:

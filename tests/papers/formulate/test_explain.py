@@ -16,17 +16,18 @@ from icml25cli.papers.formulate import sensitivity as sensitivity_module
 from icml25cli.papers.formulate.conflict import find_conflict, find_ray
 from icml25cli.papers.formulate.explain import explain
 from icml25cli.papers.formulate.linear import Column, LinearModel, Row
+from icml25cli.papers.formulate.rationals import exact
 from icml25cli.papers.formulate.sensitivity import sensitivity
 from icml25cli.papers.formulate.solve import solve
-from tests.papers.formulate.models import CONT, INT, farmer, model
+from tests.papers.formulate.models import CONT, INT, farmer, known, model
 from tests.papers.formulate.test_solve import models
 
 
 def test_farmer_of_figure_1():
     found = explain(farmer())
     assert (found.solution.status, found.solution.objective) == ("optimal", 300)
-    assert found.prices.of == "linear program"
-    assert found.prices.faults == ()
+    assert known(found.prices).of == "linear program"
+    assert known(found.prices).faults == ()
     land, budget = found.constraints()
     assert (land["dual"], land["slack"], land["binds"]) == (30, 0, True)
     assert (budget["dual"], budget["slack"], budget["binds"]) == (0, 50, False)
@@ -44,7 +45,7 @@ def test_farmer_of_figure_1():
 @pytest.mark.parametrize(("sense", "sign"), [("max", 1), ("min", -1)])
 def test_prices_are_in_the_objectives_own_sense(sense, sign):
     turned = replace(farmer(), sense=sense, objective=tuple((j, sign * a) for j, a in farmer().objective))
-    prices = sensitivity(turned, solve(turned))
+    prices = known(sensitivity(turned, solve(turned)))
     assert prices.duals == (sign * 30, 0)
     assert prices.reduced_costs == (sign * -10, 0)
 
@@ -58,7 +59,7 @@ def test_a_lower_bound_and_an_equation_have_prices():
         {"mix": "extra == 3"},
     )
     found = explain(compiled)
-    assert dict(zip([row["constraint"] for row in found.constraints()], found.prices.duals, strict=True)) == {
+    assert dict(zip([row["constraint"] for row in found.constraints()], known(found.prices).duals, strict=True)) == {
         "mix": 1,
         "demand": 5,
         "limit": -3,
@@ -74,8 +75,8 @@ def test_duals_of_whole_variables_are_of_the_fixed_program_and_say_so():
     )
     found = explain(compiled)
     assert found.solution.by_name(compiled) == {"plants": 3, "make": 20}
-    assert found.prices.of == "fixed-integer linear program"
-    assert found.prices.duals == (0, 3)
+    assert known(found.prices).of == "fixed-integer linear program"
+    assert known(found.prices).duals == (0, 3)
     assert any("no duals" in sentence for sentence in found.sentences())
 
 
@@ -109,7 +110,7 @@ def test_wrong_prices_do_not_pass_the_check(fault, monkeypatch):
             )
 
     monkeypatch.setattr(sensitivity_module, "new_solver", Turned)
-    found = sensitivity(farmer(), solve(farmer()))
+    found = known(sensitivity(farmer(), solve(farmer())))
     assert found.faults
 
 
@@ -134,9 +135,10 @@ def programs(draw) -> LinearModel:
         high = None if side == 1 else round(at + (gap if side == 0 else 0), 6) if side == 0 else low
         if side == 2 and i:  # one equation keeps it feasible
             low, high = None, round(at + gap, 6)
-        rows.append(Row(f"r{i}", tuple(enumerate(a.tolist())), low, high))
+        terms = tuple(enumerate(map(exact, a.tolist())))
+        rows.append(Row(f"r{i}", terms, None if low is None else exact(low), None if high is None else exact(high)))
     columns = tuple(Column(f"x{j}", 0, 5) for j in range(n))
-    objective = tuple(enumerate(rng.uniform(-5, 5, n).round(3).tolist()))
+    objective = tuple(enumerate(map(exact, rng.uniform(-5, 5, n).round(3).tolist())))
     return LinearModel(draw(st.sampled_from(["min", "max"])), objective, 0, columns, tuple(rows))
 
 
@@ -146,22 +148,23 @@ def test_prices_predict_other_solutions(compiled):
     """Inside a range the objective moves along its dual, and another coefficient leaves the solution as it is."""
     solution = solve(compiled)
     assume(solution.status == "optimal")
-    found = sensitivity(compiled, solution)
+    found = known(sensitivity(compiled, solution))
     assert found.faults == ()
     for i, (row, dual, (low, high)) in enumerate(zip(compiled.rows, found.duals, found.bound_ranges, strict=True)):
         if not dual:
             continue
-        at = float(compiled.value(row.terms, solution.values))
+        at = float(compiled.value(row.terms, known(solution.values)))
         for end in (low, high):
             new = at + 0.9 * ((end if math.isfinite(end) else at + math.copysign(10, end)) - at)
-            moved = replace(row, lower=None if row.lower is None else new, upper=None if row.upper is None else new)
+            lower, upper = (None if bound is None else exact(new) for bound in (row.lower, row.upper))
+            moved = replace(row, lower=lower, upper=upper)
             again = solve(replace(compiled, rows=(*compiled.rows[:i], moved, *compiled.rows[i + 1 :])))
-            assert again.objective == pytest.approx(solution.objective + dual * (new - at), abs=1e-5)
-    costs = dict(compiled.objective)
-    for j, (low, high) in enumerate(found.cost_ranges):
+            assert again.objective == pytest.approx(known(solution.objective) + dual * (new - at), abs=1e-5)
+    costs = dict.fromkeys(range(len(compiled.columns)), 0.0) | {j: float(a) for j, a in compiled.objective}
+    for j, (low, high) in enumerate(known(found.cost_ranges)):
         for end in (low, high):
             new = costs[j] + 0.9 * ((end if math.isfinite(end) else costs[j] + math.copysign(10, end)) - costs[j])
-            other = replace(compiled, objective=tuple((k, new if k == j else a) for k, a in compiled.objective))
+            other = replace(compiled, objective=tuple((k, exact(new) if k == j else a) for k, a in compiled.objective))
             assert solve(other).objective == pytest.approx(float(other.objective_at(solution.values)), abs=1e-5)
 
 
@@ -174,8 +177,8 @@ def test_the_conflict_is_cap_and_dem_in_the_users_words():
     found = explain(CONFLICT)
     assert found.solution.status == "infeasible"
     assert [member["constraint"] for member in found.members()] == ["cap", "dem"]
-    assert found.conflict.irreducible
-    assert not found.conflict.whole
+    assert known(found.conflict).irreducible
+    assert not known(found.conflict).whole
     assert found.sentences() == [
         "These exclude each other; without any one of them there is a solution:",
         "cap: a + b <= 1",
@@ -186,7 +189,7 @@ def test_the_conflict_is_cap_and_dem_in_the_users_words():
 @pytest.mark.parametrize("answer", [[], [("row", 2)], [("row", 0), ("row", 1), ("row", 2), ("lower", 0)]])
 def test_a_wrong_or_empty_answer_of_highs_is_filtered(answer, monkeypatch):
     monkeypatch.setattr(conflict_module, "_from_highs", lambda _: answer)
-    found = find_conflict(CONFLICT)
+    found = known(find_conflict(CONFLICT))
     assert (found.rows, found.lower, found.upper, found.irreducible) == ((0, 1), (), (), True)
 
 
@@ -208,7 +211,7 @@ def test_a_conflict_of_whole_numbers_alone():
             {"i": {"type": INT, "upper": 9}, "j": INT}, {"min": "i"}, {"spare": "i <= 7"}, {"parity": "2*i + 2*j == 5"}
         )
     )
-    assert found.conflict.whole
+    assert known(found.conflict).whole
     assert found.sentences()[0] == "This cannot hold for whole numbers:"
     assert [member["constraint"] for member in found.members()] == ["parity"]
 
@@ -245,6 +248,7 @@ def only(compiled: LinearModel, members: list[tuple[str, int]]) -> LinearModel:
 def test_every_conflict_is_one_and_none_of_it_can_go(compiled):
     found = find_conflict(compiled) if solve(compiled).status == "infeasible" else None
     assume(found is not None)
+    found = known(found)
     sides = {"row": found.rows, "lower": found.lower, "upper": found.upper}
     members = [(side, i) for side, places in sides.items() for i in places]
     assert solve(only(compiled, members)).status == "infeasible"
@@ -263,21 +267,21 @@ def test_a_question_without_an_answer_keeps_its_member_and_is_said(monkeypatch):
 
     monkeypatch.setattr(conflict_module._Search, "infeasible", tired)
     found = explain(CONFLICT)
-    assert not found.conflict.irreducible
+    assert not known(found.conflict).irreducible
     assert found.sentences()[0] == "These exclude each other:"
 
 
 def test_an_unbounded_model_names_what_is_not_limited():
     found = explain(model({"x": CONT, "y": CONT, "z": CONT}, {"max": "x + z"}, {"a": "x - y <= 1", "b": "z <= 4"}))
     assert found.solution.status == "unbounded"
-    assert found.ray.direction == (1, 1, 0)
-    assert found.ray.gain == 1
+    assert known(found.ray).direction == (1, 1, 0)
+    assert known(found.ray).gain == 1
     assert found.sentences()[0].startswith("Nothing limits x and y:")
     assert "max should be min" in found.sentences()[1]
 
 
 def test_the_step_along_a_ray_is_whole():
-    found = find_ray(model({"i": INT, "j": INT}, {"min": "-i"}, {"a": "3*i - 2*j == 0"}))
+    found = known(find_ray(model({"i": INT, "j": INT}, {"min": "-i"}, {"a": "3*i - 2*j == 0"})))
     assert (found.direction, found.gain) == ((2, 3), -2)
 
 
@@ -294,7 +298,7 @@ def test_a_ray_is_found_just_where_the_objective_has_no_limit(compiled, opened):
     found = find_ray(wide)
     assert (found is not None) == (status == "unbounded")
     if found is not None:
-        start = solve(replace(wide, objective=(), constant=0)).values
+        start = known(solve(replace(wide, objective=(), constant=0)).values)
         far = [value + 1000 * float(step) for value, step in zip(start, found.direction, strict=True)]
         assert not [name for name in wide.violations(far, 1e-4) if "whole" not in name]
         gain = float(wide.objective_at(far)) - float(wide.objective_at(start))
