@@ -108,7 +108,7 @@ def read_formulation(document: Any, where: object, *, partial: bool = False) -> 
     return formulation
 
 
-def parse_formulation(content: str, where: object, *, partial: bool = False) -> Formulation:
+def parse_formulation(content: str, where: object) -> Formulation:
     """A formulation from JSON text.
 
     Raises:
@@ -119,10 +119,10 @@ def parse_formulation(content: str, where: object, *, partial: bool = False) -> 
         document = json.loads(content, parse_constant=_refuse, parse_float=_finite, object_pairs_hook=_unrepeated)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{where} is no JSON: {error}", hint="a formulation is one object of five keys") from error
-    return read_formulation(document, where, partial=partial)
+    return read_formulation(document, where)
 
 
-def load_formulation(path: Path, *, partial: bool = False) -> Formulation:
+def load_formulation(path: Path) -> Formulation:
     """A formulation from a JSON file; ``InputError`` as ``parse_formulation``, or where it cannot be read."""
     try:
         content = path.read_text(encoding="utf-8-sig")
@@ -132,7 +132,7 @@ def load_formulation(path: Path, *, partial: bool = False) -> Formulation:
         ) from error
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is no text", hint="a formulation is a JSON file in UTF-8") from error
-    return parse_formulation(content, path, partial=partial)
+    return parse_formulation(content, path)
 
 
 def _refuse(constant: str) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 
 from icml25cli.core.errors import InputError
 from icml25cli.papers.formulate import rationals
-from icml25cli.papers.formulate.compiler import Limits, compile_model
+from icml25cli.papers.formulate.compiler import compile_model
 from icml25cli.papers.formulate.expressions import NonLinear
 from icml25cli.papers.formulate.formulation import Formulation, load_formulation, parse_formulation
 from icml25cli.papers.formulate.highs import new_solver
@@ -25,7 +25,7 @@ from icml25cli.papers.formulate.rationals import Number
 SOLVER_FILES = (".lp", ".mps")
 
 
-def read_model(path: Path, limits: Limits | None = None) -> tuple[Formulation | None, LinearModel]:
+def read_model(path: Path) -> tuple[Formulation | None, LinearModel]:
     """The model in a file, and the formulation it was compiled from where the file is JSON; ``-`` is JSON on
     standard input.
 
@@ -43,7 +43,7 @@ def read_model(path: Path, limits: Limits | None = None) -> tuple[Formulation | 
         formulation = parse_formulation(sys.stdin.buffer.read().decode("utf-8-sig", "replace"), "standard input")
     else:
         formulation = load_formulation(path)
-    return formulation, compile_model(formulation, limits)
+    return formulation, compile_model(formulation)
 
 
 def _read_with_highs(path: Path) -> LinearModel:
