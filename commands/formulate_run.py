@@ -78,7 +78,7 @@ def run(
     time_limit: Annotated[float, typer.Option("--time-limit", min=0.1, help="Seconds a solver may take.")] = 10.0,
     min_confidence: Annotated[
         float, typer.Option("--min-confidence", min=0, max=1, help="Abstain (exit 1) below it.")
-    ] = 0.0,
+    ] = 0.2,
     top: Annotated[int, typer.Option("--top", min=1, help="Rival readings that are shown.")] = 3,
     strict: Annotated[bool, typer.Option("--strict", help="Exit 1 unless an optimum is found.")] = False,
     seed: opt.Seed = 0,
@@ -182,7 +182,11 @@ def _fill(report: Report, outcome: "Outcome", explanation: "Explanation", top: i
         "levels": [*counters(outcome.found.root)],
     }
     report.details = {"conflict": [*explanation.members()]}
-    report.notes += explanation.sentences()
+    report.notes += [
+        f"Confidence {outcome.confidence:.2f} that this is what the text means. No language model was asked: a grammar "
+        "read it, so compare the model with the text before you rely on it.",
+        *explanation.sentences(),
+    ]
     report.warnings = explanation.warnings()
 
 

@@ -21,6 +21,7 @@ from icml25cli.papers.formulate.tree import Node, mean_path_value
 
 LONGEST = 200_000  # characters of a text
 SHARPNESS = 0.16  # of the confidence: on NL4OPT's development problems it errs on the low side
+MISSING = 0.6  # factor of the confidence for a number that the model lacks
 
 
 @dataclass(frozen=True)
@@ -85,14 +86,15 @@ def confidence(grammar: Grammar, found: Found, best: Node) -> float:
     """How likely the best leaf is what the text means, in [0, 1].
 
     Its share of the likelihood of all leaves with an optimum, times a power of its own likelihood, which is small where
-    many decisions were close; half of that without an optimum.
+    many decisions were close, and less for every number of the text that the model lacks; little without an optimum.
     """
     logs = [grammar.likelihood(_draft(leaf)) for leaf in found.leaves if is_optimal(leaf)]
     own = grammar.likelihood(_draft(best))
     if not is_optimal(best):
         return 0.1
     share = 1 / math.fsum(math.exp(min(50.0, (log - own) / 2)) for log in logs)
-    return round(min(1.0, math.sqrt(share) * math.exp(SHARPNESS * min(0.0, own))), 4)
+    missing = len(grammar.unused(best.formulation)) + len(grammar.problem.ignored)
+    return round(min(1.0, math.sqrt(share) * math.exp(SHARPNESS * min(0.0, own)) * MISSING**missing), 4)
 
 
 def _draft(leaf: Node) -> Draft:

@@ -11,6 +11,7 @@ votes are such sums with noise, so that rankings of near ties vary as an expert'
 import json
 import math
 import random
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -234,15 +235,20 @@ class Grammar:
                 value = {name: {k: v[k] for k in ("description", "type")} for name, v in value.items()}
             total += self._logs.get((key + "|" + _context(key, draft.formulation), json.dumps(value)), -12.0)
         if draft.formulation.depth == 4:
-            text = json.dumps([document[key] for key in document if key not in ("parameters", "decision_variables")])
-            unused = sum(self._named[each].split()[-1] not in text for each in self.problem.told)
-            total += UNUSED * unused
+            total += UNUSED * len(self.unused(draft.formulation))
         if draft.solution is not None:
             if draft.solution.status != "optimal":
                 total += BAD
             elif not any(draft.solution.values or ()):
                 total += NOTHING_DONE
         return total
+
+    def unused(self, formulation: Formulation) -> list[Quantity]:
+        """Numbers that say something about the model and do not stand in it."""
+        document = formulation.document()
+        text = json.dumps([document[key] for key in document if key not in ("parameters", "decision_variables")])
+        names = set(re.findall(r"\w+", text))
+        return [each for each in self.problem.told if self._named[each].split()[-1] not in names]
 
     def rank(self, drafts: Sequence[Draft], votes: int, seed: int) -> list[list[int]]:
         draw = random.Random(seed)

@@ -11,7 +11,7 @@ from icml25cli.papers.formulate.grammar.lexicon import SAYS_NOTHING
 from icml25cli.papers.formulate.grammar.tagger import stem
 
 MOST = 5  # variables
-_GENERIC = {"one", "type", "unit", "kind", "the", "a", "an", "of", "each"}
+_GENERIC = {"one", "type", "unit", "kind", "the", "a", "an", "of", "each", "every"}
 _JOINTS = {"and", "or", ",", "and/or", "either", "versus", "/"}
 _ARTICLES = {"the", "a", "an", "some", "by", "in", "on", "using", "either", "their", "his", "her", "its", "of"}
 

@@ -92,6 +92,11 @@ class Problem:
         """Numbers that say something about the model: tagged ones, and others where a direction stands before them."""
         return [each for each in self.quantities if self.role(each) or self.is_fact(each) or self._is_limit(each)]
 
+    @cached_property
+    def ignored(self) -> list[Quantity]:
+        """Numbers that the grammar makes nothing of, but for "two types" and the like."""
+        return [q for q in self.quantities if q not in self.told and (q.value > 4 or self.words[q.first][0].isdigit())]
+
     def _is_limit(self, quantity: Quantity) -> bool:
         if quantity.kind in ("factor", "share", "money"):
             return True
@@ -155,7 +160,8 @@ class Problem:
             return plain and subject and not bounded and not NEEDED.search(said) and not STOCK.search(said)
         if quantity.kind in ("plain", "money") and not bounded:
             unit = self.unit(quantity)
-            return bool(unit) and any(self.role(q) == "PARAM" and self.unit(q) == unit for q in self.quantities)
+            alike = {self.role(q) for q in self.quantities if q is not quantity and self.unit(q) == unit}
+            return bool(unit) and ("PARAM" in alike or ("LIMIT" in alike and subject and not NEEDED.search(said)))
         return False
 
     # --- what stands around a number ------------------------------------------------------------------------------
