@@ -81,7 +81,7 @@ def curves(result: Result) -> list[tuple[str, tuple[ndarray, ndarray], float]]:
     aucs = {judged.method: judged.evaluation.values["auc"] for judged in result.judged[0]}
     found = [(name, study.scored(name).test, aucs[name]) for name in plan.methods]
     if plan.with_placebo:
-        found.append((PLACEBO, study.scored(plan.method, placebo=True).test, aucs[PLACEBO]))
+        found.append((PLACEBO, study.scored(plan.method, placebo=1).test, aucs[PLACEBO]))
     if known := [name for name in aucs if name in plan.heuristics]:
         best = max(known, key=lambda name: aucs[name])
         parts = (study.split.test.positives, study.split.test.negatives)

@@ -126,7 +126,7 @@ class Result:
         """What was fitted on the first split, and how much of a picture came through."""
         rows: list[Row] = []
         for method, placebo in self._trained:
-            scored = self.study.scored(method, placebo=placebo)
+            scored = self.study.scored(method, placebo=int(placebo))
             row: Row = {"method": PLACEBO if placebo else method, "parameters": scored.parameters}
             for name, fitted in scored.fitted.items():
                 row["epochs"], row["best_epoch"], row["validation"] = fitted.epochs, fitted.epoch, fitted.best
@@ -148,7 +148,7 @@ class Result:
         if method in HEURISTICS:
             return None
         if method == PLACEBO:
-            return self.study.scored(self.plan.method, placebo=True).parameters
+            return self.study.scored(self.plan.method, placebo=1).parameters
         return self.study.scored(method).parameters
 
     @property
@@ -237,5 +237,5 @@ def carry_out(
 def _judge(study: Study, plan: Plan) -> tuple[Judged, ...]:
     judged = [study.judge(method) for method in plan.methods]
     if plan.with_placebo:
-        judged.append(study.judge(plan.method, placebo=True))
+        judged.append(study.judge(plan.method, placebo=1))
     return (*judged, *judge_heuristics(study.graph, study.split, plan.heuristics))

@@ -16,8 +16,10 @@ the command, nor how runs are averaged.
 """
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -109,10 +111,10 @@ class Study:
         self.graph, self.split, self.encoder, self.options, self.run = graph, split, encoder, options, run
         self.observed = Observed(adjacency(split.observed, graph.num_nodes))
         self._known = np.sort(codes(split.train, graph.num_nodes))
-        self._scored: dict[str, Scored] = {}
+        self._scored: dict[tuple[str, int], Scored] = {}
         self._picture_seconds = {"pairs": 0.0, "nodes": 0.0}
 
-    def judge(self, method: str, *, placebo: bool = False) -> Judged:
+    def judge(self, method: str, *, placebo: int = 0) -> Judged:
         """Figures of ``method``, or of its placebo, on the test part.
 
         Raises:
@@ -131,21 +133,25 @@ class Study:
     def drawn_nodes(self) -> PictureFeatures | None:
         return self.__dict__.get("node_pictures")
 
-    def scored(self, method: str, *, placebo: bool = False) -> Scored:
-        """Scores of ``method``, fitted now unless it was before."""
-        name = f"{method}-placebo" if placebo else method
-        if name not in self._scored:
-            with torch.random.fork_rng(devices=[]):
-                self._scored[name] = self._fit(method, placebo)
-        return self._scored[name]
+    def scored(self, method: str, *, placebo: int = 0) -> Scored:
+        """Scores of ``method``, fitted now unless it was before.
 
-    def _fit(self, method: str, placebo: bool) -> Scored:
+        Args:
+            placebo: 0 for the pictures themselves, else which of many random exchanges of them.
+        """
+        if (method, placebo) not in self._scored:
+            with torch.random.fork_rng(devices=[]):
+                self._scored[method, placebo] = self._fit(method, placebo)
+        return self._scored[method, placebo]
+
+    def _fit(self, method: str, placebo: int) -> Scored:
         if method == "base":
             return self._alone("base", self._base())
         if method == "e-gvn":
             return self._node_fused(placebo)
         if method in HEADS:
-            return self._head(method, placebo)
+            seen = self._features_of(method)
+            return self.head(HEADS[method], seen, placebo=placebo)
         if method == "base+degree":
             return self._late("degree-only", placebo)
         if method == "gvn" and self.options.fusion == "late":
@@ -175,7 +181,8 @@ class Study:
         }
 
     @cached_property
-    def _all_pairs(self) -> Int64[ndarray, "k 2"]:
+    def all_pairs(self) -> Int64[ndarray, "k 2"]:
+        """Every pair that is trained on or judged, whether it needs a picture or not."""
         return np.concatenate([pairs.reshape(-1, 2) for pairs in self._parts.values()])
 
     def _slices(self) -> dict[str, slice]:
@@ -187,7 +194,7 @@ class Study:
         """Features of the pictures of all pairs of the study, drawn on observed edges."""
         started = time.monotonic()
         found = pair_features(
-            self.observed.pattern, self._all_pairs, self.encoder, self.options.pair_look, split=self.split.id
+            self.observed.pattern, self.all_pairs, self.encoder, self.options.pair_look, split=self.split.id
         )
         self._picture_seconds["pairs"] = time.monotonic() - started
         return found
@@ -204,16 +211,18 @@ class Study:
     @cached_property
     def _degrees(self) -> PictureFeatures:
         """log(1 + degree) of both ends in the observed graph without the pair's own edge."""
-        return PictureFeatures(*degree_features(self.observed, self._all_pairs), cut=0)
+        return PictureFeatures(*degree_features(self.observed, self.all_pairs), cut=0)
 
     @cached_property
     def _counts(self) -> PictureFeatures:
-        table = count_features(self.observed, self._all_pairs, self.options.pair_look)
+        table = count_features(self.observed, self.all_pairs, self.options.pair_look)
         return PictureFeatures(table, np.arange(len(table)), cut=0)
 
-    def _shuffled(self, seen: PictureFeatures) -> PictureFeatures:
+    def _shuffled(self, seen: PictureFeatures, placebo: int) -> PictureFeatures:
         """Every pair with the features of another pair of training, validation or test, edges and negatives mixed."""
-        rng = np.random.default_rng((self.split.seed, 2))
+        if not placebo:
+            return seen
+        rng = np.random.default_rng((self.split.seed, 1 + placebo))
         where = self._slices()
         kind = seen.kind.copy()
         for first, last in (("positives", "pool"), ("valid", "valid_negatives"), ("test", "test_negatives")):
@@ -236,7 +245,7 @@ class Study:
         torch.manual_seed(self.split.seed)
         return base_model(self.graph, self.observed, self.options, seen)
 
-    def _alone(self, unit: str, model: LinkModel, seconds: float = 0.0) -> Scored:
+    def _alone(self, unit: str, model: LinkModel, placebo: int = 0, seconds: float = 0.0) -> Scored:
         """Train a model that needs no pictures of pairs."""
         positives = self.split.supervised
         draw = structured_negatives if self.options.base.startswith("ncn") else _uniform
@@ -245,19 +254,19 @@ class Study:
             drawn = draw(positives, self.graph.num_nodes, self._known, rng)
             return Pairs(drawn), np.arange(len(positives))
 
-        return self._trained(unit, model, self._pairs(None), negatives, self.options.recipe, seconds)
+        return self._trained(unit, placebo, model, self._pairs(None), negatives, self.options.recipe, seconds)
 
-    def _node_fused(self, placebo: bool) -> Scored:
+    def _node_fused(self, placebo: int) -> Scored:
         pictures = self.node_pictures
         seen = pictures.rows()
         if placebo:
-            seen = np.random.default_rng((self.split.seed, 2)).permutation(seen)
+            seen = np.random.default_rng((self.split.seed, 1 + placebo)).permutation(seen)
         model = self._base(seen)
-        return self._alone("e-gvn-placebo" if placebo else "e-gvn", model, self._picture_seconds["nodes"])
+        return self._alone("e-gvn", model, placebo, self._picture_seconds["nodes"])
 
-    def _pair_fused(self, method: str, placebo: bool) -> Scored:
+    def _pair_fused(self, method: str, placebo: int) -> Scored:
         """Train a base model together with what fuses pictures of pairs into it."""
-        seen = self._shuffled(self.pair_pictures) if placebo else self.pair_pictures
+        seen = self._shuffled(self.pair_pictures, placebo)
         base = self._base()
         standardised = self._standardised(seen)
         if method == "gvn":
@@ -268,27 +277,27 @@ class Study:
             model = Concatenation(base, standardised)
         else:
             raise UsageError(f"no method is called '{method}'", hint=f"one of {', '.join(METHODS)}")
-        unit = f"{method}-{self.options.fusion if method == 'gvn' else 'fused'}{'-placebo' if placebo else ''}"
-        pairs = self._pairs(seen)
-        return self._trained(
-            unit, model, pairs, self._pooled(pairs), self.options.recipe, self._picture_seconds["pairs"]
-        )
+        unit = f"{method}-link" if method == "gvn" else method
+        pairs, recipe = self._pairs(seen), self.options.recipe
+        seconds = self._picture_seconds["pairs"]
+        return self._trained(unit, placebo, model, pairs, self._pooled(pairs), recipe, seconds)
 
-    def _head(self, method: str, placebo: bool) -> Scored:
-        """Train a model of features alone."""
-        seen = {"vision": lambda: self.pair_pictures, "counts": lambda: self._counts, "degree": lambda: self._degrees}[
-            HEADS[method]
-        ]()
-        seen = self._shuffled(seen) if placebo else seen
+    def _features_of(self, method: str) -> PictureFeatures:
+        if method == "vision-only":
+            return self.pair_pictures
+        return self._counts if method == "counts-only" else self._degrees
+
+    def head(self, unit: str, seen: PictureFeatures, *, placebo: int = 0) -> Scored:
+        """Train a model of features alone, which are of all pairs of the study, in the order of ``all_pairs``."""
+        seen = self._shuffled(seen, placebo)
         torch.manual_seed(self.split.seed)
         model = VisionHead(self._standardised(seen))
         recipe = replace(self.options.recipe, base_rate=self.options.recipe.fusion_rate)
         pairs = self._pairs(seen)
-        seconds = self._picture_seconds["pairs"] if method == "vision-only" else 0.0
-        unit = f"{HEADS[method]}-placebo" if placebo else HEADS[method]
-        return self._trained(unit, model, pairs, self._pooled(pairs), recipe, seconds)
+        seconds = self._picture_seconds["pairs"] if unit == "vision" else 0.0
+        return self._trained(unit, placebo, model, pairs, self._pooled(pairs), recipe, seconds)
 
-    def _late(self, head_method: str, placebo: bool) -> Scored:
+    def _late(self, head_method: str, placebo: int) -> Scored:
         """Two scores of each pair, and one made of them by a logistic model of validation pairs."""
         base, head = self.scored("base"), self.scored(head_method, placebo=placebo)
         late = fit_late((base.valid[0], head.valid[0]), (base.valid[1], head.valid[1]))
@@ -311,7 +320,7 @@ class Study:
         training = slice(where["positives"].start, where["pool"].stop)
         return Standardised(seen.rows(training))
 
-    def _pooled(self, pairs: dict[str, Pairs]):
+    def _pooled(self, pairs: dict[str, Pairs]) -> Callable[[np.random.Generator], tuple[Pairs, ndarray]]:
         def negatives(rng: np.random.Generator) -> tuple[Pairs, ndarray]:
             count = len(self.split.supervised)
             size = len(self._pool)
@@ -319,7 +328,17 @@ class Study:
 
         return negatives
 
-    def _trained(self, unit: str, model, pairs: dict[str, Pairs], negatives, recipe: Recipe, seconds: float) -> Scored:
+    def _trained(
+        self,
+        unit: str,
+        placebo: int,
+        model: Any,
+        pairs: dict[str, Pairs],
+        negatives: Callable[[np.random.Generator], tuple[Pairs, ndarray]],
+        recipe: Recipe,
+        seconds: float,
+    ) -> Scored:
+        name = f"{unit}-placebo-{placebo}" if placebo else unit
         fitted = fit(
             model,
             self.observed,
@@ -330,8 +349,8 @@ class Study:
             recipe,
             seed=self.split.seed,
             run=self.run,
-            unit=f"{self.split.seed}-{unit}",
-            description=f"training {unit}, epochs",
+            unit=f"{self.split.seed}-{name}",
+            description=f"training {name}, epochs",
         )
         started = time.monotonic()
         context = self.observed.everything
@@ -341,7 +360,7 @@ class Study:
         test = predict(model, context, pairs["test"]), predict(model, context, pairs["test_negatives"])
         seconds += fitted.seconds + time.monotonic() - started
         parameters = sum(p.numel() for p in model.parameters())
-        return Scored(valid, test, seconds, parameters, {unit.removesuffix("-placebo"): model}, {unit: fitted})
+        return Scored(valid, test, seconds, parameters, {unit: model}, {name: fitted})
 
     @cached_property
     def _late_observed(self) -> Observed:

@@ -90,7 +90,7 @@ def test_negatives_with_pictures_are_no_training_edges_and_may_be_held_out_ones(
 
 def test_a_placebo_keeps_the_pictures_of_a_part_and_forgets_whose_they_are(study):
     seen = study.pair_pictures
-    shuffled = study._shuffled(seen)
+    shuffled = study._shuffled(seen, 1)
     where = study._slices()
     for first, last in (("positives", "pool"), ("valid", "valid_negatives"), ("test", "test_negatives")):
         part = slice(where[first].start, where[last].stop)
