@@ -2,8 +2,8 @@
 
     python tests/benchmarks/bench_linkpred.py
 
-Both answer the same pairs in the same run and their scores are compared; times are the best of several runs that take
-turns, so that load on the machine falls on both. Target on a quiet core: 50 times networkx for the neighbourhoods.
+Both answer the same pairs in the same run and their scores are compared; times are CPU time, the best of several runs
+that take turns. Target on a quiet core: 50 times networkx for the neighbourhoods.
 """
 
 import os
@@ -40,9 +40,9 @@ def cpu_model() -> str:
 
 
 def seconds(work: Callable[[], object]) -> float:
-    began = time.perf_counter()
+    began = time.process_time()
     work()
-    return time.perf_counter() - began
+    return time.process_time() - began
 
 
 def compare(graph: nx.Graph, methods: list[str]) -> tuple[float, float]:
