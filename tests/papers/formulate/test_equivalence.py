@@ -194,6 +194,11 @@ def test_points_of_a_canonical_form_are_points_of_the_model(compiled, data):
     assert inside == (not compiled.violations([point[column.name] for column in compiled.columns]))
 
 
+def test_the_form_of_a_sum_of_whole_variables_has_a_whole_bound():
+    assert canonical(system("2*x + 4*y <= 5", variables=WHOLE)) == canonical(system("x + 2*y <= 2", variables=WHOLE))
+    assert canonical(system("2*x + 4*y <= 5")) != canonical(system("x + 2*y <= 2"))
+
+
 def test_the_key_is_the_same_in_every_process():
     assert canonical(farmer()).key == "10782d9bea012209413adc818ba207ecb49d09a0a8152d52cce701cc2e57b559"
 

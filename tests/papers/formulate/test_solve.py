@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from fractions import Fraction
 
@@ -15,6 +16,7 @@ from icml25cli.papers.formulate.solve import solve
 from tests.papers.formulate.models import BIN, CONT, INT, farmer, known, model
 
 FREE = {"type": CONT, "lower": None}
+NINE = {"type": INT, "upper": 9}
 KNOWN = {
     "farmer": (farmer(), "optimal", 300),
     "whole": (
@@ -37,9 +39,11 @@ KNOWN = {
     "unbounded": (model({"x": CONT, "y": CONT}, {"max": "x"}, {"a": "x - y <= 1"}), "unbounded", None),
     "unbounded free": (model({"x": FREE}, {"min": "x"}), "unbounded", None),
     "unbounded whole": (model({"x": INT, "y": CONT}, {"max": "x + y"}, {"a": "x - y <= 1"}), "unbounded", None),
-    # unbounded in its relaxation, and yet without a point
+    # unbounded in its relaxation, and yet without a point: 29 is no sum of sixes, tens and fifteens
     "neither": (
-        model({"x": CONT, "i": {"type": INT, "upper": 9}}, {"max": "x"}, {"a": "x >= i"}, {"b": "2*i == 3"}),
+        model(
+            {"x": CONT, **dict.fromkeys("abc", NINE)}, {"max": "x"}, {"s": "x >= a"}, {"f": "6*a + 10*b + 15*c == 29"}
+        ),
         "infeasible",
         None,
     ),
@@ -75,18 +79,21 @@ def test_whole_variables_are_whole_and_zero_has_no_sign(solver):
 
 
 def test_a_gap_of_a_hundredth_of_a_percent_is_no_optimum():
-    # HiGHS's default relative gap of 1e-4 would let it stop 50 short of 1,000,000.
+    # At its own relative gap of 1e-4 HiGHS calls 8,687,383 optimal.
+    random_items = random.Random(0)
+    weights = [random_items.randint(100, 999) for _ in range(30)]
+    values = [1000 * weight + random_items.randint(0, 400) for weight in weights]
+    best = [0] * (sum(weights) // 2 + 1)  # by dynamic programming: the best value of every capacity
+    for weight, value in zip(weights, values, strict=True):
+        for room in range(len(best) - 1, weight - 1, -1):
+            best[room] = max(best[room], best[room - weight] + value)
     compiled = model(
-        {"x": INT, "y": INT, "z": INT}, {"max": "100003*x + 100019*y + 100043*z"}, {"a": "7*x + 11*y + 13*z <= 100"}
+        {"x": {"type": BIN, "iteration_space": "range(30)"}},
+        {"max": "sum(v * x[i] for i, v in enumerate(values))"},
+        {"sack": "sum(w * x[i] for i, w in enumerate(weights)) <= sum(weights) // 2"},
+        parameters={"weights": weights, "values": values},
     )
-    best = max(
-        100003 * x + 100019 * y + 100043 * z
-        for x in range(15)
-        for y in range(10)
-        for z in range(8)
-        if 7 * x + 11 * y + 13 * z <= 100
-    )
-    assert solve(compiled).objective == best
+    assert solve(compiled).objective == best[-1] == 8_687_645
 
 
 @pytest.mark.parametrize("solver", ["highs", "cbc"])
