@@ -6,6 +6,7 @@ Knows runs and tensors. Does not know models, or what is done to a block.
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -20,6 +21,9 @@ from icml25cli.core.runs import Run
 States = dict[str, Tensor]
 Write = Callable[[Path], object]  # puts files into the folder it is given
 _STATES = "states.safetensors"
+# Seconds of work that may have to be done again. States outweigh all else in a unit: stored after every block of a
+# small model, they would cost more than the block.
+EVERY = 10.0
 
 
 def work_through(
@@ -31,31 +35,38 @@ def work_through(
 ) -> None:
     """Do ``step`` for every one of ``units`` that ``run`` does not hold yet, in order.
 
-    A unit's states stay until the next unit is whole, so that work cut short at any time continues bit for bit.
+    Work cut short at any time continues bit for bit: from the last unit whose states were stored, which is the last
+    one wherever a unit takes long.
 
     Args:
         begin: gives the states before the first unit.
         step: gets the number of a unit and the states before it, which it may overwrite; returns those after it.
     """
-    first = next((i for i, unit in enumerate(units) if not run.has(unit)), len(units))
-    for unit in units[: max(0, first - 1)]:  # of work cut short between a unit and this
-        forget_states(run, unit)
+    stored = [i for i, unit in enumerate(units) if (run.path(unit) / _STATES).exists()]
+    for i in stored[:-1]:  # of work cut short between a unit and this
+        forget_states(run, units[i])
+    if all(map(run.has, units)):
+        return
+    first = stored[-1] + 1 if stored else 0
     with Progress(description, len(units)) as progress:
         progress.advance(first)
-        if first == len(units):
-            return
         states = _load(run, units[first - 1]) if first else begin()
+        since = time.monotonic()
         for i in range(first, len(units)):
             states, write = step(i, states)
+            due = i == len(units) - 1 or time.monotonic() - since >= EVERY
 
-            def write_all(folder: Path, states: States = states, write: Write = write) -> None:
+            def write_all(folder: Path, states: States = states, write: Write = write, due: bool = due) -> None:
                 folder.mkdir()
                 write(folder)
-                save_file({key: state.contiguous() for key, state in states.items()}, folder / _STATES)
+                if due:
+                    save_file({key: state.contiguous() for key, state in states.items()}, folder / _STATES)
 
             run.write(units[i], write_all)
-            if i:
-                forget_states(run, units[i - 1])
+            if due:
+                since = time.monotonic()
+                for unit in units[:i]:
+                    forget_states(run, unit)
             progress.advance()
 
 

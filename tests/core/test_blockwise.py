@@ -6,6 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from icml25cli.core import blockwise
 from icml25cli.core.blockwise import forget_states, states_after, whole, work_through
 from icml25cli.core.errors import InputError
 from icml25cli.core.runs import Run
@@ -47,8 +48,10 @@ def test_each_step_gets_what_the_one_before_handed_on(run):
     assert done == [0, 1, 2, 3], "nothing is done twice"
 
 
+@pytest.mark.parametrize(("every", "redone"), [(0.0, 0), (1e9, 4)], ids=["stored at once", "stored at the end"])
 @pytest.mark.parametrize("last", UNITS)
-def test_work_cut_short_after_a_unit_continues_from_it(run, monkeypatch, last):
+def test_work_cut_short_after_a_unit_continues_from_states_that_were_stored(run, monkeypatch, last, every, redone):
+    monkeypatch.setattr(blockwise, "EVERY", every)
     write = Run.write
 
     def killed(self, unit, writer):
@@ -62,7 +65,8 @@ def test_work_cut_short_after_a_unit_continues_from_it(run, monkeypatch, last):
         work(run, done)
     monkeypatch.setattr(Run, "write", write)
     work(run, done)
-    assert done == [0, 1, 2, 3]
+    again = [] if last == "d" else range(min(redone, UNITS.index(last) + 1))
+    assert sorted(done) == sorted([0, 1, 2, 3, *again])
     assert found(run) == [10, 10, 11, 13]
     assert [path.parent.name for path in run.directory.rglob("states.safetensors")] == ["d"]
 

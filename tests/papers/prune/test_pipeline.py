@@ -13,6 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import AutoModelForCausalLM
 
+from icml25cli.core import blockwise
 from icml25cli.core.errors import InputError, UsageError
 from icml25cli.core.likelihood import next_token_nll
 from icml25cli.core.models import resolve
@@ -268,6 +269,7 @@ def test_methods_of_one_call_are_each_as_alone_and_share_the_dense_pass(streamed
 
 
 def test_a_run_killed_after_any_unit_continues_byte_for_byte(tmp_path, new_run, windows, monkeypatch):
+    monkeypatch.setattr(blockwise, "EVERY", 0.0)
     source = resolve(make_model(tmp_path / "m", "gemma2", num_hidden_layers=2, layer_types=["full_attention"] * 2))
     options = (Options(target=0.3), Options(method="flap", target=0.3))
     calibration, evaluation = windows(8), windows(2, seed=1)

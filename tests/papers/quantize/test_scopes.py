@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from icml25cli.core import blockwise
 from icml25cli.core.errors import InputError
 from icml25cli.core.models import load_model, resolve
 from icml25cli.core.runs import Run
@@ -221,6 +222,7 @@ def test_a_rate_chooses_q_and_k(tmp_path):
 
 @pytest.mark.parametrize("cut", ["block-0000", "block-0001", "block-0002", "scores.safetensors"])
 def test_a_run_cut_short_before_any_unit_ends_bit_for_bit_as_if_it_had_not_been(tmp_path, monkeypatch, cut):
+    monkeypatch.setattr(blockwise, "EVERY", 0.0)
     directory = make_model(tmp_path / "m")
     method = nestquant(reference_code("weights", 14))
     candidates = (Candidate(method, ROTATION, KVA, NoiseModel("full", 1 / 155)), Candidate(absmax(4), ROTATION, KVA))
