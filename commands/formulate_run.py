@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from icml25cli.papers.formulate.job import Outcome
 
 EXAMPLE = (
-    "A farmer has 10 acres of land and a budget of $100. An acre of wheat costs $2 to plant and brings a profit of $20. "
-    "An acre of corn costs $5 to plant and brings a profit of $30. How many acres of each should be planted to maximize "
-    "the profit?"
+    "A farmer has 10 acres of land and a budget of $100. An acre of wheat costs $2 to plant and brings a profit"
+    " of $20. An acre of corn costs $5 to plant and brings a profit of $30. How many acres of each should be "
+    "planted to maximize the profit?"
 )
 
 
@@ -54,7 +54,8 @@ class RunSolver(StrEnum):
 
 def run(
     problem: Annotated[
-        str, typer.Argument(metavar="PROBLEM", help="The problem: a text file, - for standard input, or the text itself.")
+        str,
+        typer.Argument(metavar="PROBLEM", help="The problem: a text file, - for standard input, or the text itself."),
     ] = EXAMPLE,
     candidates: Annotated[int, typer.Option("--candidates", "-H", min=1, max=200, help="Drafts of a component.")] = 10,
     keep: Annotated[int, typer.Option("--keep", "-I", min=1, max=20, help="Drafts kept, the best ranked.")] = 3,
@@ -73,8 +74,12 @@ def run(
         bool, typer.Option("--update-baselines", help="Compare with the three best so far, not the three first.")
     ] = False,
     pre_expand: Annotated[bool, typer.Option("--pre-expand", help="Build the whole tree before it is walked.")] = False,
-    smt_timeout: Annotated[float, typer.Option("--smt-timeout", min=0.01, help="Seconds a question to z3 may take.")] = 2.0,
-    solver: Annotated[RunSolver, typer.Option("--solver", help="HiGHS, or the CBC that comes with PuLP.")] = RunSolver.highs,
+    smt_timeout: Annotated[
+        float, typer.Option("--smt-timeout", min=0.01, help="Seconds a question to z3 may take.")
+    ] = 2.0,
+    solver: Annotated[
+        RunSolver, typer.Option("--solver", help="HiGHS, or the CBC that comes with PuLP.")
+    ] = RunSolver.highs,
     time_limit: Annotated[float, typer.Option("--time-limit", min=0.1, help="Seconds a solver may take.")] = 10.0,
     min_confidence: Annotated[
         float, typer.Option("--min-confidence", min=0, max=1, help="Abstain (exit 1) below it.")
@@ -128,7 +133,9 @@ def run(
         show(report, as_json=as_json)
         raise CheckFailed(
             f"no answer is given: {reason}",
-            hint="lower --min-confidence" if unsure else "say it in plain sentences with every number, or write it as JSON",
+            hint="lower --min-confidence"
+            if unsure
+            else "say it in plain sentences with every number, or write it as JSON",
         )
     assert outcome.best.model is not None
     explanation = explain(outcome.best.model, solver.value, time_limit)

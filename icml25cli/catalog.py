@@ -52,7 +52,7 @@ PAPERS: tuple[Paper, ...] = (
     Paper(
         "formulate",
         "Turn this word problem into a solved optimisation model.",
-        None,
+        _module("formulate"),
         "Autoformulation (MCTS)",
         "Autoformulation of Mathematical Optimization Models Using LLMs",
         "Astorga, Liu, Xiao, van der Schaar",
@@ -70,7 +70,7 @@ PAPERS: tuple[Paper, ...] = (
     Paper(
         "linkpred",
         "Say which links are missing in my graph.",
-        None,
+        _module("linkpred"),
         "GVN, E-GVN",
         "Open Your Eyes: Vision Enhances Message Passing Neural Networks in Link Prediction",
         "Wei, Wang, Zhuang, Chen, Chen, Zhang, Kwok, Zhang",

@@ -51,7 +51,9 @@ class Outcome:
                     "objective": solution.objective if solution else None,
                     "value": round(mean_path_value(leaf, found.settings.weight), 4),
                     "bradley_terry": round(strengths[found.leaves.index(leaf)], 4),
-                    "differs": "" if leaf is self.best else "; ".join(differences(self.best, leaf)) or "in bounds alone",
+                    "differs": ""
+                    if leaf is self.best
+                    else "; ".join(differences(self.best, leaf)) or "in bounds alone",
                 }
             )
         return rows
@@ -105,7 +107,8 @@ def _draft(leaf: Node) -> Draft:
 def differences(best: Node, other: Node) -> list[str]:
     """What another leaf says that the best does not, and the other way round, in a sentence each."""
     one, two = best.model, other.model
-    assert one is not None and two is not None
+    assert one is not None
+    assert two is not None
     said = []
     names = [[(column.name, column.integer) for column in model.columns] for model in (one, two)]
     if sorted(names[0]) != sorted(names[1]):
@@ -127,5 +130,8 @@ def mathematics(model: LinearModel) -> list[str]:
     whole = [column.name for column in model.columns if column.integer]
     lines = [f"{model.sense} {model.written(model.objective, model.constant)}", "subject to"]
     lines += [f"  {row.name}: {model.row_text(row)}" for row in model.rows]
-    lines.append(f"  {', '.join(column.name for column in model.columns)} >= 0" + (f"; whole: {', '.join(whole)}" if whole else ""))
+    lines.append(
+        f"  {', '.join(column.name for column in model.columns)} >= 0"
+        + (f"; whole: {', '.join(whole)}" if whole else "")
+    )
     return lines

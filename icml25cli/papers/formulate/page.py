@@ -76,7 +76,7 @@ def webpage(parts: Sequence[Block]) -> str:
             body.append(f"<table><tr>{head}</tr>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>")
     style = "body{font:16px sans-serif;max-width:60em;margin:2em auto}td,th{padding:.2em .6em;text-align:left}"
     head = f'<meta charset="utf-8"><title>Formulated problem</title><style>{style}</style>'
-    return f"<!doctype html>\n<html lang=\"en\"><head>{head}</head>\n<body>\n" + "\n".join(body) + "\n</body></html>\n"
+    return f'<!doctype html>\n<html lang="en"><head>{head}</head>\n<body>\n' + "\n".join(body) + "\n</body></html>\n"
 
 
 def _columns(rows: Sequence[dict[str, Any]]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Monte-Carlo tree search over formulations (section 3 and algorithm 1 of the paper), and the searches it is measured by.
+"""Monte-Carlo tree search over formulations (section 3 of the paper), and the searches it is measured by.
 
     found = Search(proposer, judge, Settings(rollouts=16)).run()
     found.best(), found.leaves, counters(found.root)
@@ -24,7 +24,7 @@ from icml25cli.papers.formulate.backend import Draft, Judge, Proposer
 from icml25cli.papers.formulate.canonical import Canonical, canonical
 from icml25cli.papers.formulate.compiler import compile_model
 from icml25cli.papers.formulate.equivalence import SECONDS, equivalent
-from icml25cli.papers.formulate.formulation import KEYS, Formulation, cleaned
+from icml25cli.papers.formulate.formulation import Formulation, cleaned
 from icml25cli.papers.formulate.linear import LinearModel
 from icml25cli.papers.formulate.probing import told_apart
 from icml25cli.papers.formulate.ranking import bradley_terry, rank_order, spaced

@@ -2,9 +2,9 @@
 
 PROBLEMS: dict[str, tuple[str, float]] = {
     "transport table in prose": (
-        "Our two plants must serve three markets. Plant A holds 350 cases, plant B holds 600. The markets need 325, 300 "
-        "and 275 cases. Shipping a case costs $2.50, $1.70 and $1.80 from plant A to the markets in that order, and "
-        "$2.50, $1.80 and $1.40 from plant B. Find the cheapest shipping plan.",
+        "Our two plants must serve three markets. Plant A holds 350 cases, plant B holds 600. The markets need "
+        "325, 300 and 275 cases. Shipping a case costs $2.50, $1.70 and $1.80 from plant A to the markets in "
+        "that order, and $2.50, $1.80 and $1.40 from plant B. Find the cheapest shipping plan.",
         1675.0,  # 50 from A and 275 from B to the first, 300 from A to the second, 275 from B to the third
     ),
     "blending": (
@@ -24,21 +24,23 @@ PROBLEMS: dict[str, tuple[str, float]] = {
         453.0,
     ),
     "knapsack": (
-        "I can carry 15 kg in my backpack. The tent weighs 7 kg and is worth 9 to me, the stove weighs 4 kg and is worth "
-        "5, the camera weighs 3 kg and is worth 6, the books weigh 6 kg and are worth 4. Which items do I take to "
-        "maximize what they are worth?",
+        "I can carry 15 kg in my backpack. The tent weighs 7 kg and is worth 9 to me, the stove weighs 4 kg and"
+        " is worth 5, the camera weighs 3 kg and is worth 6, the books weigh 6 kg and are worth 4. Which items "
+        "do I take to maximize what they are worth?",
         20.0,
     ),
     "e-mail with noise": (
-        "Hi Tom,\n\nsorry for the late reply, I was at the dentist. About the workshop: every chair we make takes 2 hours "
-        "of carpentry and every table takes 5 hours of carpentry. We have at most 200 hours of carpentry next month. The "
-        "chairs bring a profit of $30 each and the tables bring a profit of $90 each. At least 20 chairs must be made. "
-        "How many chairs and tables should we make to maximize the profit? Say hello to Mary!\n\nBest, Ann",
+        "Hi Tom,\n\nsorry for the late reply, I was at the dentist. About the workshop: every chair we make "
+        "takes 2 hours of carpentry and every table takes 5 hours of carpentry. We have at most 200 hours of "
+        "carpentry next month. The chairs bring a profit of $30 each and the tables bring a profit of $90 each."
+        " At least 20 chairs must be made. How many chairs and tables should we make to maximize the profit? "
+        "Say hello to Mary!\n\nBest, Ann",
         3480.0,  # 20 chairs and 32 tables
     ),
     "diet in telegram style": (
-        "Diet of oats and milk. Oats: 4 units of protein, 2 units of iron, cost $3. Milk: 2 units of protein, 3 units of "
-        "iron, cost $2. Needed: at least 40 units of protein and at least 36 units of iron. Minimize the cost.",
+        "Diet of oats and milk. Oats: 4 units of protein, 2 units of iron, cost $3. Milk: 2 units of protein, 3"
+        " units of iron, cost $2. Needed: at least 40 units of protein and at least 36 units of iron. Minimize "
+        "the cost.",
         34.0,  # 6 oats and 8 milk
     ),
     "bus hire with words for numbers": (

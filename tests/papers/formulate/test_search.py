@@ -256,7 +256,7 @@ def test_searches_without_a_tree():
     greedy_found, _ = search(search="greedy", candidates=12)
     assert len(greedy_found.leaves) == 1
     assert all(node.place == node.parent.children[0].place for node in greedy_found.leaves[0].path()[1:])
-    drawn, script = search(search="sequential", rollouts=6)
+    drawn, _ = search(search="sequential", rollouts=6)
     assert len(drawn.leaves) == 6
     assert len({leaf.path()[1].place for leaf in drawn.leaves}) == 6  # of one path each
     assert all(node.status != "pruned-equivalent" for node in drawn.root.walk())
@@ -312,7 +312,7 @@ def test_what_differs_is_mostly_told_apart_without_z3():
     random_rows = random.Random(0)
     told = different = 0
     for _ in range(30):
-        rows = [tuple(random_rows.randint(1, 9) for _ in range(2)) + (random_rows.randint(10, 90),) for _ in range(3)]
+        rows = [(*tuple(random_rows.randint(1, 9) for _ in range(2)), random_rows.randint(10, 90)) for _ in range(3)]
         other = [*rows[:2], (rows[2][0] + 1, rows[2][1], rows[2][2] - 7)]
         models = [_model(each, False, (1, 1)) for each in (rows, other)]
         told += told_apart(*map(canonical, models))

@@ -47,7 +47,7 @@ def rarities(bags: Iterable[Bag]) -> Bag:
 
 
 def owners(problem: Problem, mentions: Sequence[Mention], count: int) -> dict[Quantity, list[tuple[int, ...]]]:
-    """For every number that may be a coefficient, the variables it may belong to, best first; all of them for "each"."""
+    """For every number that may be a coefficient whose it may be, best first: variables, all of them for "each"."""
     listed = _respectively(problem, mentions, count)
     return {
         quantity: [listed[quantity]] if quantity in listed else _owner(problem, mentions, count, quantity)
@@ -112,7 +112,12 @@ def _respectively(problem: Problem, mentions: Sequence[Mention], count: int) -> 
         runs: list[list[Quantity]] = []
         for quantity in here:
             between = problem.lower[runs[-1][-1].last : quantity.first] if runs else ["."]
-            if runs and len(between) <= 6 and {",", "and"} & set(between) and not _mentioned(mentions, runs[-1][-1].last, quantity.first):
+            if (
+                runs
+                and len(between) <= 6
+                and {",", "and"} & set(between)
+                and not _mentioned(mentions, runs[-1][-1].last, quantity.first)
+            ):
                 runs[-1].append(quantity)
             else:
                 runs.append([quantity])
@@ -181,7 +186,11 @@ def _share_left(problem: Problem, coefficients: Sequence[Quantity], bags: dict[Q
     """In a list of numbers the later ones are called what the first is, where nothing of their own is said."""
     before: Quantity | None = None
     for quantity in coefficients:
-        if before is not None and not set(bags[quantity]) - {"$"} and problem.sentence_of(before.first) == problem.sentence_of(quantity.first):
+        if (
+            before is not None
+            and not set(bags[quantity]) - {"$"}
+            and problem.sentence_of(before.first) == problem.sentence_of(quantity.first)
+        ):
             bags[quantity] = {**bags[before], **bags[quantity]}
         before = quantity
 

@@ -180,7 +180,9 @@ class Grammar:
             self._rows[key] = reading.rows(tuple(owned))
         return self._rows[key], log
 
-    def _pick(self, options: Sequence[Item], weight: Callable[[Item], float], draw: random.Random) -> tuple[Item, float]:
+    def _pick(
+        self, options: Sequence[Item], weight: Callable[[Item], float], draw: random.Random
+    ) -> tuple[Item, float]:
         """One of several by the softmax of their weights, and the logarithm of its share of the best."""
         scores = [weight(option) for option in options]
         top = max(scores)

@@ -4,39 +4,38 @@ import re
 
 from icml25cli.papers.formulate.grammar.tagger import stem
 
-SMALL = dict(
-    zip(
-        "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
-        "seventeen eighteen nineteen twenty".split(),
-        range(21),
-        strict=True,
-    )
-)
-TENS = dict(zip("thirty forty fifty sixty seventy eighty ninety".split(), range(30, 100, 10), strict=True))
+_SMALL = """
+zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen
+nineteen
+"""
+_TENS = "twenty thirty forty fifty sixty seventy eighty ninety"
+_SAYS_NOTHING = """
+a an the of to in on at by for from with and or but is are be been was were it its they them their there this that these
+those he she his her him one each every per both either any all than as so if can could must should would will may might
+has have had do does not no only also further however while whereas in which who whom into out up more most least less
+fewer minimum maximum total number amount unit type kind make use used using take get give need require available
+require due since because additionally addition order how many much what some other another then when where about over
+under between within together such given company want
+"""
+_BULK = """
+acre hectare kg kilogram gram g ton tonne pound lb lbs ounce oz liter litre l ml gallon kilometer mile metre meter
+dollar money barrel
+"""
+SMALL = {word: number for number, word in enumerate(_SMALL.split())}
+TENS = {word: 10 * number for number, word in enumerate(_TENS.split(), 2)}
 SCALES = {"hundred": 100, "thousand": 1000, "million": 10**6, "billion": 10**9, "dozen": 12}
 FRACTIONS = {"half": 2, "third": 3, "thirds": 3, "quarter": 4, "quarters": 4, "fourth": 4, "fifth": 5, "tenth": 10}
 FACTORS = {"twice": 2, "double": 2, "thrice": 3, "triple": 3, "quadruple": 4}
 
-SAYS_NOTHING = set(
-    "a an the of to in on at by for from with and or but is are be been was were it its they them their there this "
-    "that these those he she his her him one each every per both either any all as than so if can could must should "
-    "would will may might has have had do does not no only also further however while whereas in which who whom "
-    "into out up more most least less fewer minimum maximum total number amount unit type kind make use used "
-    "using take get give need require available require due since because additionally addition order how many much "
-    "what some other another then when where about over under between within together such given "
-    "least most company want".split()
-)
+SAYS_NOTHING = set(_SAYS_NOTHING.split())
 BREAKS = {",", ";", "and", "but", "while", "whereas", "however", "(", ")", ":", "or", "then"}
 PER = {"per", "each", "every", "for", "on", "from"}
-BULK = set(  # units of what can be divided
-    "acre hectare kg kilogram gram g ton tonne pound lb lbs ounce oz liter litre l ml gallon kilometer mile metre "
-    "meter dollar money barrel".split()
-)
+BULK = set(_BULK.split())  # units of what can be divided
 _GROUPS = {
     "@gain": "profit earn revenue income return gain earning interest yield",
     "@cost": "cost spend budget expense expenditure paid pay wage price bill salary charge spent",
     "@time": "hour minute day second time week month labor labour work",
-    "@money": "profit earn revenue cost spend budget expense paid pay wage bill salary capital dollar money price spent",
+    "@money": "profit earn revenue cost spend budget expense paid pay wage bill salary capital dollar money price",
     "@carry": "transport carry hold move deliver ship transported moved carried delivered capacity",
     "@people": "people person passenger traveler traveller customer worker employee staff patient guest viewer tourist",
 }
@@ -83,6 +82,10 @@ HAD = re.compile(
     r"produces|\bcan\b|\bopen\b|\bpossess|\bstock|\bsupply|\bholds?\b",
     re.I,
 )
-STOCK = re.compile(r"availab|\bhas\b|\bhave\b|\baccess|budget|\bowns?\b|\bthere (?:is|are)\b|\btotal of\b|\bonly\b", re.I)
-QUANTIFIED = re.compile(r"\b(?:both|all|either|any)\b|\b(?:each|every|per)\b(?! (?:day|week|month|year|hour|season|shift|minute))")
+STOCK = re.compile(
+    r"availab|\bhas\b|\bhave\b|\baccess|budget|\bowns?\b|\bthere (?:is|are)\b|\btotal of\b|\bonly\b", re.I
+)
+QUANTIFIED = re.compile(
+    r"\b(?:both|all|either|any)\b|\b(?:each|every|per)\b(?! (?:day|week|month|year|hour|season|shift|minute))"
+)
 RATE = re.compile(r"\b(?:per|each|every|profit|costs?|earns?|paid|sells?|sold|yields?|revenue)\b")

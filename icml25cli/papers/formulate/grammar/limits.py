@@ -13,6 +13,7 @@ Knows a text, variables and the table. Does not know probabilities of whole mode
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 from icml25cli.papers.formulate.grammar.facts import Attribute, Bag, rarities, similarity
@@ -24,7 +25,6 @@ from icml25cli.papers.formulate.grammar.text import Problem
 
 Kind = Literal["linear", "bound", "sum", "ratio", "factor", "order"]
 Side = Literal["<=", ">=", "=="]
-_AS = re.compile(r"\bas (?:many|much)\b|\bmore\b|\bnumber\b|\bamount\b|\bthan\b|\bof\b|\bthe\b")
 _ALL = {"total", "combined", "altogether", "either", "combination", "any", "overall", "together"}
 
 
@@ -135,7 +135,6 @@ def _factors(
         other = [m for m in previous if m.which != following[0].which]
         if other:
             made.append(Limit("factor", way, 2.0, quantity, None, (following[0].which, other[-1].which)))
-    del side
     return made
 
 
@@ -153,7 +152,12 @@ def _shares(
     made: list[Limit] = []
     if following:
         gap = problem.lower[quantity.last : following[0].first]
-        if quantity.value < 1 and previous and set(gap) <= {"of", "the", "number", "amount", "to", "as", "many", "much", "quantity"} and previous[-1].which != following[0].which:
+        if (
+            quantity.value < 1
+            and previous
+            and set(gap) <= {"of", "the", "number", "amount", "to", "as", "many", "much", "quantity"}
+            and previous[-1].which != following[0].which
+        ):
             made.append(Limit("factor", side, 5.0, quantity, None, (previous[-1].which, following[0].which)))
             made.append(Limit("ratio", side, 3.0, quantity, None, (previous[-1].which,)))
         made.append(Limit("ratio", side, 4.5 - 0.05 * len(gap), quantity, None, (following[0].which,)))
@@ -265,7 +269,9 @@ def _measures(problem: Problem, unit: str, here: int) -> bool:
 
 _MORE = r"more|larger|greater|higher|exceed\w*|at least as (?:many|much)|outnumber\w*"
 _FEWER = r"less|fewer|smaller|lower|at most as (?:many|much)"
-_COMPARED = re.compile(rf"\b(?P<no>not|cannot|can't|no)\b[^,;]*?\b(?P<more>{_MORE})\b|\b(?P<above>{_MORE})\b|\b(?P<below>{_FEWER})\b")
+_COMPARED = re.compile(
+    rf"\b(?P<no>not|cannot|can't|no)\b[^,;]*?\b(?P<more>{_MORE})\b|\b(?P<above>{_MORE})\b|\b(?P<below>{_FEWER})\b"
+)
 
 
 def orders(problem: Problem, mentions: Sequence[Mention]) -> list[Limit]:
@@ -273,7 +279,7 @@ def orders(problem: Problem, mentions: Sequence[Mention]) -> list[Limit]:
     made: list[Limit] = []
     for begin, end in problem.sentences:
         here = [m for m in mentions if begin <= m.first < end]
-        for one, other in zip(here, here[1:], strict=False):
+        for one, other in pairwise(here):
             if one.which == other.which:
                 continue
             if any(one.first <= q.first < other.last for q in problem.quantities):
@@ -291,8 +297,14 @@ def orders(problem: Problem, mentions: Sequence[Mention]) -> list[Limit]:
             up = bool(match["above"])
             if match["no"]:
                 up = False
-            strong = bool(re.search(r"must|should|need|cannot|at least|require|can|has to|have to|not|want|prefer", f"{ahead} {between}"))
-            made.append(Limit("order", ">=" if up else "<=", 3.0 if strong else 0.0, None, None, (one.which, other.which)))
+            strong = bool(
+                re.search(
+                    r"must|should|need|cannot|at least|require|can|has to|have to|not|want|prefer", f"{ahead} {between}"
+                )
+            )
+            made.append(
+                Limit("order", ">=" if up else "<=", 3.0 if strong else 0.0, None, None, (one.which, other.which))
+            )
     return made
 
 

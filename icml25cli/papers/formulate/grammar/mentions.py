@@ -42,9 +42,7 @@ def content(words: Sequence[str]) -> tuple[str, ...]:
     return tuple(special or kept)
 
 
-def choices(
-    words: Sequence[str], tags: Sequence[str], spans: Sequence[tuple[int, int, str]]
-) -> list[Choice]:
+def choices(words: Sequence[str], tags: Sequence[str], spans: Sequence[tuple[int, int, str]]) -> list[Choice]:
     """Choices of variables from best to worst: lists in one sentence, and the names mentioned most often."""
     named = [(first, last, content(words[first:last])) for first, last, role in spans if role == "VAR"]
     named = [each for each in named if each[2]]
@@ -107,7 +105,11 @@ def _completed(run: Sequence[tuple[str, ...]], stems: Sequence[str]) -> list[tup
     for name in run:
         for size in range(len(longest) - 1, 0, -1):
             whole = (*name, *longest[-size:])
-            if len(whole) <= len(longest) + 1 and not set(name) & set(longest[-size:]) and f" {' '.join(whole)} " in text:
+            if (
+                len(whole) <= len(longest) + 1
+                and not set(name) & set(longest[-size:])
+                and f" {' '.join(whole)} " in text
+            ):
                 name = whole
                 break
         done.append(name)
@@ -143,9 +145,9 @@ def _repeated(words: Sequence[str], spans: Sequence[tuple[int, int, str]]) -> li
     counts: Counter[tuple[str, ...]] = Counter()
     for i in range(len(stems) - 1):
         pair = (stems[i], stems[i + 1])
-        if all(word.isalpha() and word not in SAYS_NOTHING and word not in _GENERIC for word in pair):
-            if not taken & {i, i + 1}:
-                counts[pair] += 1
+        telling = all(word.isalpha() and word not in SAYS_NOTHING and word not in _GENERIC for word in pair)
+        if telling and not taken & {i, i + 1}:
+            counts[pair] += 1
         one = stems[i + 1]
         if stems[i] in ("a", "an", "each", "per") and i + 1 not in taken and one.isalpha() and one not in SAYS_NOTHING:
             counts[one,] += 1

@@ -106,14 +106,18 @@ class Reading:
         said = [(i, i + 1) for i, word in enumerate(self.problem.lower) if re.match(r"(?:min|max)imi[sz]", word)]
         found = said[-1:] or found[-1:]
         if not found:
-            found = [(i, i + 1) for i, word in enumerate(self.problem.lower) if MINIMISE.match(word) or MAXIMISE.match(word)]
-            found = [each for each in found if self.problem.lower[each[0]] not in ("least", "most", "minimum", "maximum")][-1:]
+            found = [
+                (i, i + 1) for i, word in enumerate(self.problem.lower) if MINIMISE.match(word) or MAXIMISE.match(word)
+            ]
+            found = [
+                each for each in found if self.problem.lower[each[0]] not in ("least", "most", "minimum", "maximum")
+            ][-1:]
         if not found:
             return None, {}, len(self.problem.words)
         first, last = found[0]
         words = self.problem.lower[first:last]
         sense: Sense = "min" if MINIMISE.search(" ".join(words)) else "max"
-        begin, end = self.problem.sentence_of(first)
+        _, end = self.problem.sentence_of(first)
         bag: dict[str, float] = {}
         behind = last
         while behind < end and (self.problem.lower[behind] not in (",", ";", "?", ".") or behind == last):
@@ -124,14 +128,13 @@ class Reading:
                 bag[root(word)] = max(bag.get(root(word), 0.0), 1.0 if i - last < 6 else 0.6)
                 for group in GROUPS.get(root(word), ()):
                     bag[group] = 0.6
-        del begin
         return sense, bag, first
 
     def targets(self, rows: Sequence[Attribute]) -> list[Target]:
         """Candidates for the objective."""
         sense, bag, first = self.aim
         sense = sense or "max"
-        begin, end = self.problem.sentence_of(min(first, len(self.problem.words) - 1))
+        _, end = self.problem.sentence_of(min(first, len(self.problem.words) - 1))
         phrase = " ".join(self.problem.lower[first : min(end, first + 9)])
         rarity = rarities([*(row.bag for row in rows), bag])
         own = {word for word in bag if word in self.own_words}
@@ -144,7 +147,11 @@ class Reading:
             if money:
                 score += 1.5 if row.unit == "$" or "$" in row.bag else 0.0
                 score += 1.0 if money & row.bag.keys() else 0.0
-                score -= 2.0 if sense == "max" and "@gain" in money and "@cost" in row.bag and "@gain" not in row.bag else 0.0
+                score -= (
+                    2.0
+                    if sense == "max" and "@gain" in money and "@cost" in row.bag and "@gain" not in row.bag
+                    else 0.0
+                )
             made.append(Target(sense, position, score))
         plain = 0.6
         counted = re.search(r"(?:total )?(?:number|amount|size) of|how many|total", phrase) is not None
@@ -153,7 +160,11 @@ class Reading:
         plain += 2.0 if own and not rest.keys() - {"total"} else 0.8 if own else 0.0
         plain += 1.5 if {root(head) for head in heads} & bag.keys() else 0.0
         plain += 1.0 if sense == "min" and not rest else 0.0
-        bags = [self.problem.around(quantity, self.taken) for quantity in self.limited if quantity.kind in ("plain", "money")]
+        bags = [
+            self.problem.around(quantity, self.taken)
+            for quantity in self.limited
+            if quantity.kind in ("plain", "money")
+        ]
         made = [
             replace(each, score=each.score + FREE)
             if each.row is not None and not any(_bounds(rows[each.row], bag, rarity) for bag in bags)
@@ -170,8 +181,7 @@ class Reading:
     def limits(self, rows: Sequence[Attribute]) -> list[list[Limit]]:
         """For every limit its candidates."""
         return [
-            candidates(self.problem, quantity, self.mentions, rows, self.names, self.taken)
-            for quantity in self.limited
+            candidates(self.problem, quantity, self.mentions, rows, self.names, self.taken) for quantity in self.limited
         ]
 
     @cached_property

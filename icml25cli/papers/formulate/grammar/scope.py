@@ -9,25 +9,53 @@ from icml25cli.papers.formulate.grammar.grammar import Grammar
 
 LONGEST = 400  # words
 _SIGNS = (
-    (r"\bsquared?\b|\bquadratic|\bcubic\b|\bnon-?linear|\bexponential|\blogarithm|\bsquare root|\bvariance\b|\bproduct of\b|"
-     r"\bvolume of the\b|\barea of the\b", "it asks for products or powers of what is decided"),
-    (r"\bif\b[^.?!]{0,80}\bthen\b|\beither\b[^.?!]{0,60}\bor not\b|\bset-?up cost|\bfixed (?:cost|charge|fee)|\bone-time\b|"
-     r"\bopening cost|\bnot both\b|\bmutually exclusive|\bonly if\b|\bunless\b", "it has conditions or fixed costs"),
-    (r"\btable \d|\btable below|\bfollowing table|\bin the table|\bsee (?:the )?(?:figure|appendix|table)|\battached\b|"
-     r"\bspreadsheet", "its data is in a table or a file that is not in the text"),
-    (r"\b(?:shortest|longest) (?:path|route|tour)|\btravell?ing sales|\bsequence of jobs|\bprecedence\b|\bmakespan|"
-     r"\beach (?:day|week|month|quarter|period) (?:of|over)|\binventory at the (?:end|start|beginning)|\bcarried over\b|"
-     r"\bassign(?:ed|ment)?\b[^.?!]{0,40}\beach\b|\bcutting patterns?\b|\bpatterns?\b|\bcut into\b|\bcut from\b|\brolls?\b[^.?!]{0,40}\bcut\b",
-     "it is about orders, routes, assignments, patterns or periods"),
-    (r"\bfrom (?:each )?\w+ \w* ?to (?:each )?(?:store|market|warehouse|customer|city|plant)s?\b[^.?!]{0,80}\b(?:ship|cost)|"
-     r"\bship(?:ping|ped)?\b[^.?!]{0,60}\bfrom\b[^.?!]{0,60}\bto\b", "what is decided has two indices, such as from and to"),
-    (r"\bblend\b|\bmixture must (?:contain|have|be)\b|\bon average (?:must|at least|at most)|\baverage \w+ (?:of the|must)",
-     "it limits an average of a blend"),
-    (r"\bday shifts? (?:start|begin)|\bconsecutive\b|\bstarts? work|\bcovers?\b[^.?!]{0,40}\bhours\b|\bo'clock\b|\b\d+ ?[ap]m\b",
-     "it is a timetable"),
-    (r"\bat most one of\b|\bwhich (?:items|projects|of the following)\b|\bchoose (?:a )?(?:subset|which)\b|\bselect which\b|"
-     r"\bknapsack\b|\bbackpack\b|\byes or no\b", "each thing is taken or left"),
-)  # fmt: skip
+    (
+        r"\bsquared?\b|\bquadratic|\bcubic\b|\bnon-?linear|\bexponential|\blogarithm|\bsquare root|\bvariance\b|"
+        r"\bproduct of\b|\bvolume of the\b|\barea of the\b",
+        "it asks for products or powers of what is decided",
+    ),
+    (
+        r"\bif\b[^.?!]{0,80}\bthen\b|\beither\b[^.?!]{0,60}\bor not\b|\bset-?up cost|\bfixed (?:cost|charge|fee)|"
+        r"\bone-time\b|\bopening cost|\bnot both\b|\bmutually exclusive|\bonly if\b|\bunless\b",
+        "it has conditions or fixed costs",
+    ),
+    (
+        r"\btable \d|\btable below|\bfollowing table|\bin the table|\bsee (?:the )?(?:figure|appendix|table)|"
+        r"\battached\b|\bspreadsheet",
+        "its data is in a table or a file that is not in the text",
+    ),
+    (
+        r"\b(?:shortest|longest) (?:path|route|tour)|\btravell?ing sales|\bsequence of jobs|\bprecedence\b|\bmakespan|"
+        r"\beach (?:day|week|month|quarter|period) (?:of|over)|\binventory at the (?:end|start|beginning)|"
+        r"\bcarried over\b|\bassign(?:ed|ment)?\b[^.?!]{0,40}\beach\b|\bcutting patterns?\b|\bpatterns?\b|\bcut into\b|"
+        r"\bcut from\b|\brolls?\b[^.?!]{0,40}\bcut\b",
+        "it is about orders, routes, assignments, patterns or periods",
+    ),
+    (
+        r"\bfrom (?:each )?\w+ \w* ?to (?:each )?(?:store|market|warehouse|customer|city|plant)s?\b[^.?!]{0,80}"
+        r"\b(?:ship|cost)|\bship(?:ping|ped)?\b[^.?!]{0,60}\bfrom\b[^.?!]{0,60}\bto\b",
+        "what is decided has two indices, such as from and to",
+    ),
+    (
+        r"\bblend\b|\bmixture must (?:contain|have|be)\b|\bon average (?:must|at least|at most)|"
+        r"\baverage \w+ (?:of the|must)",
+        "it limits an average of a blend",
+    ),
+    (
+        r"\bday shifts? (?:start|begin)|\bconsecutive\b|\bstarts? work|\bcovers?\b[^.?!]{0,40}\bhours\b|\bo'clock\b|"
+        r"\b\d+ ?[ap]m\b",
+        "it is a timetable",
+    ),
+    (
+        r"\bat most one of\b|\bwhich (?:items|projects|of the following)\b|\bchoose (?:a )?(?:subset|which)\b|"
+        r"\bselect which\b|\bknapsack\b|\bbackpack\b|\byes or no\b",
+        "each thing is taken or left",
+    ),
+)
+_AIM = (
+    r"\b(?:min|max)imi[sz]|\b(?:highest|lowest|fewest|cheapest|largest|smallest|greatest|best|decreas\w*|increas\w*|"
+    r"reduc\w*|as (?:much|many|little|few|cheaply) \w* ?as possible)\b"
+)
 
 
 def out_of_scope(grammar: Grammar) -> str | None:
@@ -41,10 +69,8 @@ def out_of_scope(grammar: Grammar) -> str | None:
         return f"it has {len(problem.words)} words, and problems of one paragraph are what the grammar reads"
     if len(problem.told) < 3:
         return "it holds hardly any numbers"
-    said = (r"\b(?:min|max)imi[sz]|\b(?:highest|lowest|fewest|cheapest|largest|smallest|greatest|best|decreas\w*|"
-            r"increas\w*|reduc\w*|as (?:much|many|little|few|cheaply) \w* ?as possible)\b")  # fmt: skip
     tagged = any(role == "OBJ_DIR" for _, _, role in problem.spans)
-    if not tagged and not re.search(said, problem.text, re.IGNORECASE):
+    if not tagged and not re.search(_AIM, problem.text, re.IGNORECASE):
         return "it does not say what is to be made large or small"
     if not grammar.choices:
         return "what is to be decided could not be found"

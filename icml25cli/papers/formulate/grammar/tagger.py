@@ -42,7 +42,16 @@ def stem(word: str) -> str:
     word = word.lower()
     if len(word) > 4 and word.endswith("ie"):  # hoodie, hoodies
         return word[:-2] + "y"
-    for ending, instead in (("buses", "bus"), ("gases", "gas"), ("ies", "y"), ("sses", "ss"), ("ches", "ch"), ("shes", "sh"), ("xes", "x"), ("ves", "f")):
+    for ending, instead in (
+        ("buses", "bus"),
+        ("gases", "gas"),
+        ("ies", "y"),
+        ("sses", "ss"),
+        ("ches", "ch"),
+        ("shes", "sh"),
+        ("xes", "x"),
+        ("ves", "f"),
+    ):
         if word.endswith(ending) and len(word) > min(len(ending) + 1, 4):
             return word[: -len(ending)] + instead
     plural = len(word) > 2 and word.endswith("s") and not word.endswith(("ss", "us", "is"))

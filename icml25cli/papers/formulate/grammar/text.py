@@ -6,7 +6,19 @@ Knows a text. Does not know which variables are chosen.
 from dataclasses import dataclass
 from functools import cached_property
 
-from icml25cli.papers.formulate.grammar.lexicon import AT_LEAST, AT_MOST, BREAKS, GROUPS, HAD, NEEDED, NOTHING, QUANTIFIED, RATE, STOCK, root
+from icml25cli.papers.formulate.grammar.lexicon import (
+    AT_LEAST,
+    AT_MOST,
+    BREAKS,
+    GROUPS,
+    HAD,
+    NEEDED,
+    NOTHING,
+    QUANTIFIED,
+    RATE,
+    STOCK,
+    root,
+)
 from icml25cli.papers.formulate.grammar.numbers import Quantity, quantities
 from icml25cli.papers.formulate.grammar.tagger import load_tagger, spans, stem, words_of
 

@@ -1,0 +1,124 @@
+"""`icml25 formulate` with a problem in words, as a user meets it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib.resources import files
+
+import jsonschema
+import pytest
+
+TEXT = (
+    "A school hires buses and vans for a trip. A bus seats fifty pupils and costs $400, a van seats ten pupils "
+    "and costs $100. At least two hundred pupils travel. At most three buses can be hired. How many buses and "
+    "vans should be hired to minimize the cost?"
+)
+
+
+def test_a_text_is_solved_and_everything_is_written(icml25, tmp_path):
+    (tmp_path / "trip.txt").write_text(TEXT)
+    done = icml25("formulate", "trip.txt", "-o", "out", "--json")
+    assert done.code == 0, done.err
+    report = done.json
+    jsonschema.validate(report, json.loads(files("icml25cli.assets").joinpath("report.schema.json").read_text()))
+    assert report["metrics"]["objective"] == 1700
+    assert report["metrics"]["confidence"] > 0.5
+    assert report["answer"] == {"status": "optimal", "solution": {"bus": 3, "van": 5}}
+    assert [row["rank"] for row in report["rows"]][:2] == [1, 2]
+    assert report["rows"][0]["differs"] == ""
+    assert all(row["differs"] for row in report["rows"][1:])
+    names = {path.name for path in (tmp_path / "out").iterdir()} - {".icml25"}
+    assert names == {
+        *(f"model.{form}" for form in ("json", "lp", "mps", "py")),
+        *("tree.json", "report.md", "report.html", "report.json"),
+    }
+    for model in ("model.json", "model.lp", "model.mps"):
+        again = icml25("formulate", "explain", f"out/{model}", "--json")
+        assert again.json["metrics"]["objective"] == pytest.approx(1700)
+    script = subprocess.run([sys.executable, "model.py"], cwd=tmp_path / "out", capture_output=True, text=True)
+    assert "objective: 1700" in script.stdout
+    tree = json.loads((tmp_path / "out" / "tree.json").read_text())
+    best = next(node for node in tree["nodes"] if node["node"] == tree["best"])
+    assert best["solved"] == {"status": "optimal", "objective": 1700}
+    assert {node["status"] for node in tree["nodes"]} >= {"ok", "pruned-equivalent"}
+
+
+def test_text_on_the_command_line_and_on_standard_input(icml25, tmp_path, environment, program):
+    direct = icml25("formulate", TEXT)
+    assert direct.code == 0, direct.err
+    assert "50 bus + 10 van >= 200" in direct.out
+    assert "rank" in direct.out
+    piped = subprocess.run(
+        [program, "formulate", "-", "--json"], input=TEXT, capture_output=True, text=True, env=environment, cwd=tmp_path
+    )
+    assert json.loads(piped.stdout)["answer"]["solution"] == {"bus": 3, "van": 5}
+
+
+def test_without_a_problem_the_example_is_solved(icml25):
+    done = icml25("formulate", "run", "--json")
+    assert done.json["metrics"]["objective"] == 300
+    duals = {row["constraint"]: row["dual"] for row in done.json["tables"]["constraints"]}
+    assert sorted(duals.values()) == [0, 30]
+    assert [row["reduced_cost"] for row in done.json["tables"]["solution"]] == [-10, 0]
+
+
+def test_abstains(icml25):
+    done = icml25("formulate", "Minimize the squared distance of 3 shops from 2 roads with 5 bends.", "--json")
+    assert done.code == 1
+    assert done.json["answer"]["status"] == "abstained"
+    assert "products or powers" in done.err
+    unsure = icml25("formulate", TEXT, "--min-confidence", "1", "--json")
+    assert unsure.code == 1
+    assert "the confidence is" in unsure.json["answer"]["reason"]
+
+
+def test_an_infeasible_text_is_explained_in_its_words(icml25):
+    text = TEXT.replace("At most three buses can be hired.", "At most three buses and at most two vans can be hired.")
+    done = icml25("formulate", text, "--min-confidence", "0", "--json", "--strict")
+    if done.json["answer"]["status"] == "infeasible":
+        assert done.code == 1
+        assert done.json["tables"]["conflict"]
+    else:  # a reading was found in which something is possible
+        assert done.json["metrics"]["confidence"] < 0.8
+
+
+@pytest.mark.parametrize("search", ["dfs", "sequential", "greedy", "random"])
+def test_other_searches(icml25, search):
+    done = icml25("formulate", TEXT, "--search", search, "-T", 4, "--min-confidence", 0, "--json")
+    assert done.code == 0, done.err
+    levels = done.json["tables"]["levels"]
+    parts = ("empty", "invalid", "pruned", "low_ranked", "kept")
+    assert all(row["generated"] == sum(row[part] for part in parts) for row in levels)
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "said"),
+    [
+        (("gone.txt",), 3, "gone.txt cannot be read"),
+        (("empty.txt",), 3, "the problem is empty"),
+        (("bytes.txt",), 3, "bytes.txt is no text"),
+        ((TEXT, "-o", "there"), 74, "there"),
+        ((TEXT, "--search", "magic"), 2, "magic"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_sentence(icml25, tmp_path, args, code, said):
+    (tmp_path / "empty.txt").write_text("\n")
+    (tmp_path / "bytes.txt").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "mine").write_text("x")
+    done = icml25("formulate", *args, "--json")
+    assert (done.code, done.out) == (code, "")
+    assert said in done.err
+    assert "Traceback" not in done.err
+    assert (tmp_path / "there" / "mine").read_text() == "x"
+
+
+def test_marks_in_a_text_do_not_reach_the_page(icml25, tmp_path):
+    done = icml25("formulate", f"<script>alert(1)</script> {TEXT} [red]\x1b[31m", "-o", "out")
+    assert done.code == 0, done.err
+    assert "\x1b" not in done.out
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "<script>" not in page
+    assert "\x1b" not in page
