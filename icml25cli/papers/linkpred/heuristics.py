@@ -105,7 +105,7 @@ def _common_neighbors(
 ) -> None:
     """Neighbours of u are marked, those of v looked up: no comparison that a processor could guess wrongly, unlike a
     walk along both lists. Where one list is far longer, the members of the other are searched for in it."""
-    marks = np.full(len(indptr) - 1, -1, np.int64)
+    marks = np.full(len(indptr) - 1, -1, np.int32)
     marked, mark = -1, -1
     for row in range(len(pairs)):
         u, v = pairs[row, 0], pairs[row, 1]
