@@ -182,8 +182,10 @@ def _fill(report: Report, outcome: "Outcome", explanation: "Explanation", top: i
         report.answer["solution"] = solution.by_name(model)
     aim = f"{model.sense} {model.written(model.objective, model.constant)}"
     report.tables = {
-        "model": [{"part": "objective", "says": aim}]
-        + [{"part": row.name, "says": model.row_text(row)} for row in model.rows],
+        "model": [
+            {"part": "objective", "says": aim},
+            *({"part": row.name, "says": model.row_text(row)} for row in model.rows),
+        ],
         "solution": [*explanation.variables()],
         "constraints": [*explanation.constraints()],
         "levels": [*counters(outcome.found.root)],

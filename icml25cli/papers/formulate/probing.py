@@ -62,4 +62,4 @@ def _tested(rows: Rows, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     coefficients, bounds = rows
     beyond = points @ coefficients.T - bounds
     scale = MARGIN * (1 + np.abs(bounds) + np.abs(points) @ np.abs(coefficients).T)
-    return (beyond <= 1e-3 * scale).all(1), (beyond > scale).any(1)
+    return np.all(beyond <= 1e-3 * scale, axis=1), np.any(beyond > scale, axis=1)

@@ -73,15 +73,18 @@ def direction(problem: Problem, quantity: Quantity, begin: int) -> tuple[Side, f
 def _nearest(said: str) -> Side | None:
     """The direction said last."""
     found: list[tuple[int, int, Side]] = []
-    for pattern, side in ((AT_LEAST, ">="), (AT_MOST, "<="), (EXACTLY, "==")):
-        found += [(match.end(), match.end() - match.start(), side) for match in pattern.finditer(said)]  # type: ignore[misc]
+    patterns: tuple[tuple[re.Pattern[str], Side], ...] = ((AT_LEAST, ">="), (AT_MOST, "<="), (EXACTLY, "=="))
+    for pattern, side in patterns:
+        found += [(match.end(), match.end() - match.start(), side) for match in pattern.finditer(said)]
     return max(found)[2] if found else None
 
 
 def _weak(said: str) -> Side | None:
-    found: list[tuple[int, Side]] = [(match.end(), ">=") for match in NEEDED.finditer(said)]
-    found += [(match.end(), "<=") for match in HAD.finditer(said)]
-    return max(found)[1] if found else None
+    needed = max((match.end() for match in NEEDED.finditer(said)), default=-1)
+    had = max((match.end() for match in HAD.finditer(said)), default=-1)
+    if needed == had == -1:
+        return None
+    return ">=" if needed >= had else "<="
 
 
 def candidates(
