@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import stdtrit
 
+from icml25cli.core import store
 from icml25cli.core.errors import MissingError
 
 Size = Literal["quick", "full"]
@@ -108,6 +109,18 @@ class Outcome:
     control_fails: bool
     reason: str | None
     seconds: float
+
+
+def texts_for(model: str) -> tuple[str, str]:
+    """Names of a calibration text and an evaluation text of another document, to judge a model by in claims.
+
+    Raises:
+        MissingError: the text is not on this machine.
+    """
+    if model == "tiny":  # which was trained on the built-in text; others were not
+        return "builtin", "builtin"
+    addresses = store.path("sotu")
+    return str(addresses / "1981_jimmy_carter_d.txt"), str(addresses / "1946_harry_s_truman_d.txt")
 
 
 def check(claim: Claim, size: Size) -> Outcome:

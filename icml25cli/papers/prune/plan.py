@@ -156,7 +156,9 @@ def read_plan(path: Path) -> Plan:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise InputError(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from error
+        raise InputError(
+            f"{path} cannot be read: {(error.strerror or str(error)).lower()}", hint="give a file that prune plan wrote"
+        ) from error
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not JSON: {error}", hint="give a file that prune plan wrote") from error
     check_form(found, _FORM, path)

@@ -55,6 +55,8 @@ def cosine_weights(
     free = [i for i in range(len(s)) if i not in protect]
     chosen = sorted(free, key=lambda i: -s[i])[:count]
     weights = np.zeros(len(s))
+    if not chosen:
+        return weights
     softmax = np.exp(alpha * (s[chosen] - s[chosen].max()))
     weights[chosen] = len(chosen) * softmax / softmax.sum()
     return weights

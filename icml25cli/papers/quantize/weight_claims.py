@@ -18,8 +18,7 @@ from jaxtyping import Float, Float32
 from numpy import ndarray
 from torch import Tensor
 
-from icml25cli.core import store
-from icml25cli.core.claims import Claim, Interval, Size, at_least, at_most
+from icml25cli.core.claims import Claim, Interval, Size, at_least, at_most, texts_for
 from icml25cli.core.models import resolve
 from icml25cli.core.runs import Run
 from icml25cli.core.streaming import StreamedModel
@@ -145,14 +144,14 @@ def options_for(model: str, size: Size) -> Options:
     Raises:
         MissingError: the text is not on this machine.
     """
-    options = Options(q=Q, calibration_tokens=TOKENS[size], evaluation_tokens=TOKENS[size], window=WINDOW)
-    if model == "tiny":  # which was trained on the built-in text; others were not
-        return options
-    addresses = store.path("sotu")
-    return replace(
-        options,
-        calibration=str(addresses / "1981_jimmy_carter_d.txt"),
-        evaluation=str(addresses / "1946_harry_s_truman_d.txt"),
+    calibration, evaluation = texts_for(model)
+    return Options(
+        q=Q,
+        calibration=calibration,
+        evaluation=evaluation,
+        calibration_tokens=TOKENS[size],
+        evaluation_tokens=TOKENS[size],
+        window=WINDOW,
     )
 
 
