@@ -75,7 +75,8 @@ def _nearest(said: str) -> Side | None:
     found: list[tuple[int, int, Side]] = []
     patterns: tuple[tuple[re.Pattern[str], Side], ...] = ((AT_LEAST, ">="), (AT_MOST, "<="), (EXACTLY, "=="))
     for pattern, side in patterns:
-        found += [(match.end(), match.end() - match.start(), side) for match in pattern.finditer(said)]
+        for match in pattern.finditer(said):
+            found.append((match.end(), match.end() - match.start(), side))
     return max(found)[2] if found else None
 
 
