@@ -7,9 +7,6 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from icml25cli.catalog import COMMANDS
-
-pytestmark = pytest.mark.skipif(COMMANDS["linkpred"].module is None, reason="the command is not in the catalogue")
 EDGES = "".join(f"person {u},person {v},{2000 + i}\n" for i, (u, v) in enumerate(nx.karate_club_graph().edges))
 
 
