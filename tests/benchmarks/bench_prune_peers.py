@@ -14,7 +14,7 @@ import argparse
 import os
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,7 @@ def main(arguments: argparse.Namespace) -> None:
     others = [seconds for name, seconds in spent.items() if name not in OURS]
     if others:
         print(
-            f"\nslimllm takes {spent['slimllm'] / max(others):.1f} times the slowest peer's seconds; the target is {MOST}"
+            f"\nslimllm takes {spent['slimllm'] / max(others):.1f} times the slowest peer's seconds, of {MOST} allowed"
         )
     print(f"load {os.getloadavg()[0]:.1f} after")
 

@@ -8,7 +8,7 @@ each window's mean over the calibration samples. Knows methods and the pipeline.
 from __future__ import annotations
 
 import tempfile
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -27,8 +27,7 @@ from icml25cli.papers.prune.methods import Options
 from icml25cli.papers.prune.pipeline import prune_models
 from icml25cli.papers.prune.ratios import capped, cosine_weights
 
-# Calibration as in the authors' runs: 32 windows of 128 tokens; half of that on the built-in model in CI.
-TOKENS = {"quick": (2048, 4096), "full": (4096, 8192)}  # of calibration, of evaluation
+CALIBRATION, EVALUATION = 2048, 4096  # tokens, in windows of 128
 SAMPLES = {"quick": 1, "full": 3}  # of calibration text
 DENSE = "dense"
 # What the paper's table has for LLaMA-7B, which nobody can run here: perplexity of WikiText2 in windows of 128.
@@ -52,16 +51,15 @@ def ratio_error(alpha: float) -> Interval:
 
 
 def variants(target: float, seed: int) -> dict[str, Options]:
-    """SlimLLM, what it is without each of its parts, and what it is compared with; query heads go one by one."""
-    whole = Options(target=target, gqa="expand", seed=seed)
-    return {
-        "slimllm": whole,
+    """What is compared at this target: SlimLLM, other methods, and at 20 % SlimLLM without some of its parts."""
+    whole = Options(target=target, gqa="expand", seed=seed)  # query heads go one by one, as in the paper's models
+    named = {name: replace(whole, method=name) for name in ("slimllm", "flap", "wanda-sp", "random")}
+    if target > 0.2:
+        return named
+    return named | {
         "no search": replace(whole, search="none"),
         "no repair": replace(whole, repair="none"),
-        "flap": replace(whole, method="flap"),
-        "wanda-sp": replace(whole, method="wanda-sp"),
         "wanda-sp repaired": replace(whole, method="wanda-sp", repair="linear"),
-        "random": replace(whole, method="random"),
     }
 
 
@@ -76,7 +74,7 @@ def losses(model: str, size: Size, target: float) -> dict[str, Float64[Tensor, "
     streamed = StreamedModel(resolve(model))
     found: dict[str, list[Tensor]] = {}
     for seed in range(SAMPLES[size]):
-        texts = Texts(calibration, TOKENS[size][0], evaluation, TOKENS[size][1], seed=seed)
+        texts = Texts(calibration, CALIBRATION, evaluation, EVALUATION, seed=seed)
         windows = windows_of(streamed.source, texts)[:2]
         named = variants(target, seed)
         with tempfile.TemporaryDirectory() as directory, Run.open(Path(directory), {}) as run:
@@ -96,116 +94,83 @@ def less(model: str, size: Size, target: float, one: str, other: str) -> Interva
     return Interval.of_mean((found[other] - found[one]).numpy())
 
 
-def order(
-    name: str,
-    says: str,
-    one: str,
-    other: str,
-    effect: float,
-    control: str,
-    without: str,
-    *,
-    model: str,
-    sizes: tuple[Size, ...],
-    target: float,
-) -> Claim:
-    """The first of two variants loses less than the second, by a minimal effect; the control stands for the first."""
+REGRESSION = "regression on either side"
+EVERYTHING = "scores, search and regression: heads and channels at random"
+
+
+@dataclass(frozen=True)
+class Order:
+    """One variant loses less than another."""
+
+    name: str
+    says: str
+    one: str
+    other: str
+    target: float
+    control: str  # stands for the first
+    without: str
+    effect: tuple[float, float]  # least difference in nats a token: of the built-in model, and of a real one
+
+
+TWICE = float(np.log(2))  # in perplexity
+ORDERS = (
+    Order(
+        "regression",
+        "regression of outputs repairs what cutting heads and channels does",
+        *("slimllm", "no repair", 0.2, "no repair", REGRESSION, (0.01, 0.05)),
+    ),
+    Order(
+        "search",
+        "searching for better heads than those of the scores helps",
+        *("slimllm", "no search", 0.2, "random", EVERYTHING, (0.0, 0.005)),
+    ),
+    Order(
+        "regression-alone",
+        "regression helps a simpler method, too",
+        *("wanda-sp repaired", "wanda-sp", 0.2, "wanda-sp", REGRESSION, (0.01, 0.05)),
+    ),
+    Order(
+        "scores-alone",
+        "without regression its choice of heads and channels still beats Wanda-sp's",
+        *("no repair", "wanda-sp", 0.2, "random", EVERYTHING, (0.0, 0.02)),
+    ),
+    Order(
+        "wanda",
+        "SlimLLM loses less than Wanda-sp",
+        *("slimllm", "wanda-sp", 0.2, "random", EVERYTHING, (0.01, 0.1)),
+    ),
+    Order("flap", "SlimLLM loses less than FLAP", *("slimllm", "flap", 0.2, "random", EVERYTHING, (0.0, 0.05))),
+    Order(
+        "random",
+        "any score of activations beats chance by far",
+        *("wanda-sp", "random", 0.2, "random", "scores: heads and channels at random on either side", (TWICE, TWICE)),
+    ),
+    Order(
+        "flap-half",
+        "at half the decoder SlimLLM's perplexity is less than half of FLAP's",
+        *("slimllm", "flap", 0.5, "random", EVERYTHING, (TWICE, TWICE)),
+    ),
+    Order(
+        "flap-wanda-half",
+        "at half the decoder FLAP's perplexity is less than half of Wanda-sp's",
+        *("flap", "wanda-sp", 0.5, "random", "fluctuations and bias: heads and channels at random", (TWICE, TWICE)),
+    ),
+)
+
+
+def ordered(order: Order, model: str, sizes: tuple[Size, ...]) -> Claim:
+    """An order as a claim on a model."""
     return Claim(
-        f"{name}-{model}",
-        says=says,
+        f"{order.name}-{model}",
+        says=order.says,
         source="section 4.1, the table of LLaMA-7B without tuning",
-        published=PUBLISHED[target],
-        quantity=f"nats a token less than {other}, {target:.0%} of {model}'s decoder removed",
-        predicts=at_least(effect),
-        measure=lambda size: less(model, size, target, one, other),
-        control=lambda size: less(model, size, target, control, other),
-        without=without,
+        published=PUBLISHED[order.target],
+        quantity=f"nats a token less than {order.other}, {order.target:.0%} of {model}'s decoder gone",
+        predicts=at_least(order.effect[model != "tiny"]),
+        measure=lambda size: less(model, size, order.target, order.one, order.other),
+        control=lambda size: less(model, size, order.target, order.control, order.other),
+        without=order.without,
         sizes=sizes,
-    )
-
-
-def orders(model: str, sizes: tuple[Size, ...], *, coarse: bool) -> tuple[Claim, ...]:
-    """Orders at 20 % and at 50 %; ``coarse``: effects as the built-in model shows them, which has few heads."""
-    small, large = (0.005, 0.05) if coarse else (0.02, float(np.log(2)))
-    at = {"model": model, "sizes": sizes}
-    return (
-        order(
-            "regression",
-            "regression of outputs repairs what cutting heads and channels does",
-            "slimllm",
-            "no repair",
-            small,
-            "no repair",
-            "regression on either side",
-            target=0.2,
-            **at,
-        ),
-        order(
-            "search",
-            "searching for better heads than those of the scores helps",
-            "slimllm",
-            "no search",
-            0.0 if coarse else 0.005,
-            "random",
-            "scores, search and regression: heads and channels at random",
-            target=0.2,
-            **at,
-        ),
-        order(
-            "regression-alone",
-            "regression helps a simpler method, too",
-            "wanda-sp repaired",
-            "wanda-sp",
-            small,
-            "wanda-sp",
-            "regression on either side",
-            target=0.2,
-            **at,
-        ),
-        order(
-            "wanda",
-            "SlimLLM loses less than Wanda-sp",
-            "slimllm",
-            "wanda-sp",
-            small,
-            "random",
-            "scores, search and regression: heads and channels at random",
-            target=0.2,
-            **at,
-        ),
-        order(
-            "flap",
-            "SlimLLM loses less than FLAP",
-            "slimllm",
-            "flap",
-            small,
-            "random",
-            "scores, search and regression: heads and channels at random",
-            target=0.2,
-            **at,
-        ),
-        order(
-            "flap-half",
-            "at half the decoder SlimLLM's perplexity is far below FLAP's",
-            "slimllm",
-            "flap",
-            large,
-            "random",
-            "scores, search and regression: heads and channels at random",
-            target=0.5,
-            **at,
-        ),
-        order(
-            "wanda-half",
-            "at half the decoder FLAP's perplexity is far below Wanda-sp's",
-            "flap",
-            "wanda-sp",
-            large,
-            "random",
-            "scores, search and regression: heads and channels at random",
-            target=0.5,
-            **at,
-        ),
     )
 
 
@@ -228,8 +193,8 @@ CLAIMS = (
         control=lambda size: ratio_error(0.0),
         without="the softmax: equal shares",
     ),
-    *orders("tiny", ("quick", "full"), coarse=True),
-    *orders("smollm2-135m", ("full",), coarse=False),
+    *(ordered(order, "tiny", ("quick", "full")) for order in ORDERS),
+    *(ordered(order, "smollm2-135m", ("full",)) for order in ORDERS),
     Claim(
         "accuracy-recovered",
         says="with a fifth of the parameters gone and LoRA, nearly all of the accuracy is there",
