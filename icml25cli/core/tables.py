@@ -23,10 +23,13 @@ def read_array(path: Path) -> np.ndarray:
     """
     arrays = read_arrays(path)
     if len(arrays) != 1:
-        raise InputError(f"{path} holds {len(arrays)} arrays: {', '.join(arrays)}", hint="keep one in a file")
+        names = f": {', '.join(arrays)}" if arrays else ""
+        raise InputError(f"{path} holds {len(arrays) or 'no'} arrays{names}", hint="keep one in a file")
     (array,) = arrays.values()
     if not array.ndim:
         raise InputError(f"{path} has shape (), it should have rows and columns, or be one vector", hint="reshape it")
+    if not array.size:
+        raise InputError(f"{path} has shape {array.shape}, and holds no number", hint="give an array that has some")
     return array
 
 
