@@ -6,6 +6,8 @@ with its size and with the inputs of gate and up. Knows matrices and sums. Does 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
@@ -15,7 +17,7 @@ from icml25cli.papers.prune.heads import drop_order
 
 
 def feature_scores(
-    inward: tuple[Float[Tensor, "f d"], ...],
+    inward: Sequence[Float[Tensor, "f d"]],
     down: Float[Tensor, "d f"],
     input_norms: Float64[Tensor, " d"],
     inner_norms: Float64[Tensor, " f"],
@@ -47,7 +49,7 @@ def feature_basis(
     for dtype in (torch.float32, torch.float64):
         try:
             values, vectors = torch.linalg.eigh(scatter.to(dtype))
-        except torch.linalg.LinAlgError:
+        except RuntimeError:  # which torch.linalg.LinAlgError is
             continue
         if values.isfinite().all() and vectors.isfinite().all():
             size = values.double().abs()

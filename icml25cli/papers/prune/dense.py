@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -143,13 +144,13 @@ class _Fluctuations:
         names = (anatomy.names.output, anatomy.names.down)
         self._linears = {name: linear for name, linear in model.linears(block).items() if name in names}
         self._moments = {
-            name: Moments(linear.weight.shape[1], name=f"inputs of {model.block_prefix(index)}{name}")
+            name: Moments(
+                linear.weight.shape[1], name=f"inputs of {model.block_prefix(index)}{name}", device=model.device
+            )
             for name, linear in self._linears.items()
         }
         self._handles = [
-            linear.module.register_forward_pre_hook(
-                lambda _, args, moments=self._moments[name]: moments.add(args[0].flatten(0, -2))
-            )
+            linear.module.register_forward_pre_hook(_adding_to(self._moments[name]))
             for name, linear in self._linears.items()
         ]
 
@@ -164,3 +165,7 @@ class _Fluctuations:
             "heads": columns.view(self._anatomy.heads, -1).mean(1).cpu(),
             "channels": fluctuation(down, variance[names.down]).cpu(),
         }
+
+
+def _adding_to(moments: Moments) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
+    return lambda _, args: moments.add(args[0].flatten(0, -2))

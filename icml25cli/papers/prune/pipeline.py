@@ -31,7 +31,7 @@ from icml25cli.papers.prune.allot import Quota, allot
 from icml25cli.papers.prune.anatomy import Anatomy, examine
 from icml25cli.papers.prune.block import Loss, PrunedBlock, changed, prune_block
 from icml25cli.papers.prune.methods import Options, check_options, write_options
-from icml25cli.papers.prune.plan import Layer, Plan, check_plan, layer_parameters, make_plan
+from icml25cli.papers.prune.plan import Layer, Plan, check_plan, layer_fields, layer_from, layer_parameters, make_plan
 from icml25cli.papers.prune.surgery import cut_block, installed
 from icml25cli.papers.prune.units import head_units
 
@@ -221,7 +221,7 @@ class _Job:
         score = self._score(f"method-{number:02d}", units[-1])
         with whole(self.run):
             read = [json.loads((self.run.path(unit) / _LAYER).read_text()) for unit in units]
-            layers = [Layer(**{k: tuple(v) if isinstance(v, list) else v for k, v in x["layer"].items()}) for x in read]
+        layers = [layer_from(x["layer"]) for x in read]
         records = tuple(_from_json(x["record"]) for x in read)
         removed = sum(anatomy.block_parameters - layer_parameters(anatomy, layer, biases=repaired) for layer in layers)
         return Pruned(
@@ -252,7 +252,7 @@ class _Job:
                     dense.carry(model, block, index, states["evaluation"])
         if index >= last:
             states = {"evaluation": states["evaluation"]}
-        content = {"layer": asdict(done.layer), "record": _as_json(done, anatomy, time.monotonic() - started)}
+        content = {"layer": layer_fields(done.layer), "record": _as_json(done, anatomy, time.monotonic() - started)}
 
         def write(folder: Path) -> None:
             (folder / _LAYER).write_text(json.dumps(content))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -131,17 +131,8 @@ def plan_text(plan: Plan) -> str:
     }
     layers = []
     for layer in plan.layers:
-        fields = {
-            "index": layer.index,
-            "removed": layer.removed,
-            "cosine": layer.cosine,
-            "ratio": layer.ratio,
-            "heads": list(layer.heads),
-            "kv": list(layer.kv),
-            "channels": list(layer.channels),
-        }
         # One line a list: a person edits some numbers in it, and indented JSON would give each a line of its own.
-        lines = (f"      {json.dumps(name)}: {json.dumps(value)}" for name, value in fields.items())
+        lines = (f"      {json.dumps(name)}: {json.dumps(value)}" for name, value in layer_fields(layer).items())
         layers.append("    {\n" + ",\n".join(lines) + "\n    }")
     text = json.dumps(head, indent=2, ensure_ascii=False)
     return text.removesuffix("\n}") + ',\n  "layers": [\n' + ",\n".join(layers) + "\n  ]\n}\n"
@@ -164,18 +155,27 @@ def read_plan(path: Path) -> Plan:
     check_form(found, _FORM, path)
     if found["schema"] != SCHEMA:
         raise InputError(f"{path} is {found['schema']}, not {SCHEMA}", hint="give a file that prune plan wrote")
-    layers = tuple(
-        Layer(
-            entry["index"],
-            entry["cosine"],
-            entry["ratio"],
-            *(tuple(entry[name]) for name in ("heads", "kv", "channels")),
-            removed=entry["removed"],
-        )
-        for entry in found["layers"]
-    )
-    model = found["model"]
+    model, layers = found["model"], tuple(map(layer_from, found["layers"]))
     return Plan(model["name"], model["config_sha256"], model["shapes"], found["options"], layers)
+
+
+def layer_fields(layer: Layer) -> dict[str, Any]:
+    """A layer as JSON types."""
+    return {
+        "index": layer.index,
+        "removed": layer.removed,
+        "cosine": layer.cosine,
+        "ratio": layer.ratio,
+        "heads": list(layer.heads),
+        "kv": list(layer.kv),
+        "channels": list(layer.channels),
+    }
+
+
+def layer_from(fields: Mapping[str, Any]) -> Layer:
+    """What ``layer_fields`` was made of."""
+    heads, kv, channels = (tuple(fields[name]) for name in ("heads", "kv", "channels"))
+    return Layer(fields["index"], fields["cosine"], fields["ratio"], heads, kv, channels, fields["removed"])
 
 
 def check_plan(plan: Plan, source: ModelSource, anatomy: Anatomy) -> None:

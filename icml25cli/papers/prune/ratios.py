@@ -18,7 +18,7 @@ from icml25cli.core.errors import UsageError
 from icml25cli.core.progress import warn
 from icml25cli.papers.prune.anatomy import Anatomy
 from icml25cli.papers.prune.methods import Options
-from icml25cli.papers.prune.units import head_units
+from icml25cli.papers.prune.units import HeadUnits, head_units
 
 CAP = 0.9  # most of a layer that goes; what is above it goes from the others
 MIN_CHANNELS = 8
@@ -178,8 +178,8 @@ def _solve(counts: Callable[[float], Quotas], anatomy: Anatomy, options: Options
     def removed(quotas: Quotas) -> int:
         return removed_parameters(anatomy, options, quotas, biases=biases)
 
-    def nearest(at: Callable[[float], Quotas], high: float) -> Quotas:
-        low = 0.0
+    def nearest(at: Callable[[float], Quotas]) -> Quotas:
+        low, high = 0.0, 1.0
         for _ in range(60):
             middle = (low + high) / 2
             low, high = (middle, high) if removed(at(middle)) < goal else (low, middle)
@@ -190,12 +190,12 @@ def _solve(counts: Callable[[float], Quotas], anatomy: Anatomy, options: Options
     most = counts(CAP if options.chosen.layer_ratio != "threshold" else 1.0)
     if removed(most) < goal:
         raise _out_of_reach(options, removed(most) / total)
-    first = nearest(counts, 1.0)
+    first = nearest(counts)
 
     def rest(ratio: float) -> Quotas:
         return Quotas(first.ratios, first.dropped_units, counts(ratio).channels)
 
-    found = nearest(rest, 1.0)
+    found = nearest(rest)
     _caution(anatomy, options, found, abs(removed(found) - goal), total)
     return found
 
