@@ -135,7 +135,7 @@ def render(
     report = Report("linkpred", params={"verb": "render", "graph": found.name, "size": size})
     looks = (Look(hops, max_nodes=max_nodes, renderer=renderer.value), Look(node_hops, renderer=renderer.value))
     with commit_output(output, force=force) as directory:
-        report.rows = write_pictures(directory, found, pairs, nodes, looks, size)
+        report.rows = [*write_pictures(directory, found, pairs, nodes, looks, size)]
         report.artefacts = [str(output / str(row["file"])) for row in report.rows]
     report.answer = {"status": "done"}
     report.notes = [*found.notes]

@@ -66,13 +66,14 @@ def compare(
     with carry_out(source, compared, texts, device=chosen, resume=resume, fresh=fresh) as job:
         measured = measure(job) if speed else (None,) * len(job.pruned)
         report.params = {"verb": "compare", "model": source.name, "gqa": gqa.value, **job.params}
-        report.rows = tables.comparison(job, measured)
-        report.tables = {"differences": tables.differences(job), "speed": tables.speeds(job, measured)}
+        compared_rows = tables.comparison(job, measured)
+        report.rows = [*compared_rows]
+        report.tables = {"differences": [*tables.differences(job)], "speed": [*tables.speeds(job, measured)]}
         report.metrics = {key: value for key, value in report.rows[0].items() if isinstance(value, float)}
         report.answer = {"status": "done"}
         report.notes = [*source.notes, tables.EXPLAINED, tables.NOT_ROBUST]
         if plot:
-            save_figure(figures.perplexities(report.rows), plot, force=force)
+            save_figure(figures.perplexities(compared_rows), plot, force=force)
             report.artefacts.append(str(plot))
         report.warnings = [*warnings_so_far()]
     show(report, as_json=as_json)
@@ -179,7 +180,7 @@ def tune(
     rows = read_rows(data, source, cutoff)
     with carry_out(source, rows, options, device=str(chosen), output=output, resume=resume, fresh=fresh) as tuned:
         report.params = {"verb": "tune", "model": source.name, "data": str(data), "rows": len(rows), "rank": rank}
-        report.rows = tuned.rows
+        report.rows = [*tuned.rows]
         report.metrics = {
             "nll_more": tuned.difference.mean,
             "nll_more_se": tuned.difference.standard_error,

@@ -93,8 +93,8 @@ def plan(
     with carry_out(source, (options,), texts, kind=export.value, device=chosen, resume=resume, fresh=fresh) as job:
         main = job.pruned[0]
         report.params = {"verb": "plan", "model": source.name, "method": method.value, "target": target, **job.params}
-        report.rows = tables.by_layer(main)
-        report.tables = {"totals": tables.totals(job)}
+        report.rows = [*tables.by_layer(main)]
+        report.tables = {"totals": [*tables.totals(job)]}
         report.metrics = {"parameters": job.sizes(main).parameters, "share_removed": main.share_removed}
         report.metrics["seconds"] = round(main.seconds, 3)
         report.answer = {"status": "planned"}
@@ -222,14 +222,14 @@ def finish(
     main = job.pruned[0]
     measured = measure(job, prompt=sample) if speed or sample else (None,) * len(job.pruned)
     report.params |= job.params
-    report.rows = tables.comparison(job, measured)
+    report.rows = [*tables.comparison(job, measured)]
     report.metrics = {key: value for key, value in report.rows[0].items() if isinstance(value, float)}
     report.tables = {
-        "differences": tables.differences(job),
-        "totals": tables.totals(job),
-        "speed": tables.speeds(job, measured),
-        "stages": tables.stages(main),
-        "layers": tables.by_layer(main),
+        "differences": [*tables.differences(job)],
+        "totals": [*tables.totals(job)],
+        "speed": [*tables.speeds(job, measured)],
+        "stages": [*tables.stages(main)],
+        "layers": [*tables.by_layer(main)],
     }
     if measured[0] and measured[0].continuations:
         names = (main.options.method, tables.DENSE)

@@ -31,7 +31,7 @@ JUDGED = (*TEXT, "--eval-tokens", 256)
 QUICK = (*JUDGED, "--baseline", "none", "--no-speed")
 
 
-SHAPE = {"hidden_size": 64, "intermediate_size": 128, "head_dim": 16, "max_position_embeddings": 64}
+SHAPE: dict[str, Any] = {"hidden_size": 64, "intermediate_size": 128, "head_dim": 16, "max_position_embeddings": 64}
 
 
 @pytest.fixture(scope="module")
@@ -220,7 +220,7 @@ def test_a_plan_applied_is_the_run_and_an_edited_one_is_what_it_says(icml25, lla
 
 def test_the_plan_of_another_model_is_refused(icml25, llama, tmp_path):
     icml25("prune", "plan", llama, *TEXT, "-o", "plan.json")
-    make_model(tmp_path / "other", **SHAPE | {"intermediate_size": 120})
+    make_model(tmp_path / "other", **{**SHAPE, "intermediate_size": 120})
     done = icml25("prune", "apply", "./other", "plan.json", *JUDGED, "--no-speed", "-o", "out", "--json")
     assert (done.code, done.out) == (3, "")
     assert "another config.json" in done.err

@@ -6,6 +6,7 @@ Knows tensors. Does not know files or preprocessing.
 """
 
 from collections import OrderedDict
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -93,6 +94,7 @@ class ViTB16(nn.Module):
     """To the 768 numbers of the class token (Dosovitskiy and others 2021); pictures of 224 pixels."""
 
     width = 768
+    encoder: Any  # a module of parts that have the names of the weight files
 
     def __init__(self) -> None:
         super().__init__()

@@ -3,6 +3,8 @@
 Knows results. Does not know files.
 """
 
+from typing import Any
+
 import numpy as np
 from jaxtyping import UInt8
 from matplotlib.figure import Figure
@@ -35,7 +37,7 @@ def contact_sheet(result: Result) -> Figure:
     columns = max(1, min(6, max(len(pairs) for _, pairs, _ in rows)))
     lines = [-(-len(pairs) // columns) for _, pairs, _ in rows]
     figure = Figure(figsize=(1.7 * columns, 1.95 * sum(lines) + 0.6))
-    parts = figure.subfigures(2, 1, height_ratios=lines)
+    parts: Any = figure.subfigures(2, 1, height_ratios=lines)
     ids = study.graph.ids
     for part, line, (title, pairs, scores) in zip(parts, lines, rows, strict=True):
         part.suptitle(title, fontsize=9)

@@ -216,5 +216,5 @@ def fit_late(
         if (fitted.coef_ > 0).all():
             weights = np.zeros(2)
             weights[used] = fitted.coef_[0] / scale[used]
-            return LateFusion(*weights.tolist(), float(fitted.intercept_[0] - weights @ centre))
+            return LateFusion(float(weights[0]), float(weights[1]), float(fitted.intercept_[0] - weights @ centre))
     return LateFusion(1.0, 0.0, 0.0)

@@ -85,25 +85,25 @@ class Observed:
         self.pattern = sparse.csr_array(adjacency, dtype=np.float32)
         self.pattern.sort_indices()
         self.everything = Context(self.pattern, np.ones(self.pattern.nnz, np.float32))
-        n = self.pattern.shape[0]
+        self._nodes = n = len(self.pattern.indptr) - 1
         rows = np.repeat(np.arange(n), np.diff(self.pattern.indptr))
         self._codes = codes(np.stack([rows, self.pattern.indices], axis=1), n)  # ascending
 
     def without(self, pairs: Int64[ndarray, "b 2"]) -> Context:
         """All observed edges but ``pairs``, of which those that are not observed are ignored."""
         entries = self.everything.entries.copy()
-        wanted = codes(np.concatenate([pairs, pairs[:, ::-1]]), self.pattern.shape[0])
+        wanted = codes(np.concatenate([pairs, pairs[:, ::-1]]), self._nodes)
         entries[np.searchsorted(self._codes, wanted[contains(self._codes, wanted)])] = 0
         return Context(self.pattern, entries)
 
     def contains(self, pairs: Int64[ndarray, "b 2"]) -> Bool[ndarray, "b"]:
         """Which of ``pairs`` are observed edges."""
-        return contains(self._codes, codes(pairs, self.pattern.shape[0]))
+        return contains(self._codes, codes(pairs, self._nodes))
 
     @cached_property
     def _mirror(self) -> tuple[Int64[ndarray, "m/2"], Int64[ndarray, "m/2"]]:
         """Entries above the diagonal, and for each the same edge's entry below."""
-        n = self.pattern.shape[0]
+        n = self._nodes
         rows = np.repeat(np.arange(n), np.diff(self.pattern.indptr))
         above = np.flatnonzero(rows < self.pattern.indices)
         below = np.stack([self.pattern.indices[above].astype(np.int64), rows[above]], axis=1)

@@ -234,7 +234,8 @@ class Study:
         where = self._slices()
 
         def rows_of(part: slice):
-            return None if seen is None else lambda rows: seen.rows(part.start + rows)
+            held = seen
+            return None if held is None else lambda rows: held.rows(part.start + rows)
 
         return {name: Pairs(pairs, rows_of(where[name])) for name, pairs in self._parts.items()}
 

@@ -104,7 +104,7 @@ def link_subgraphs(
         InputError: a pair is a node with itself or names a node that is not there.
         UsageError: ``hops`` or ``max_nodes`` is too small.
     """
-    n = adjacency.shape[0]
+    n = len(adjacency.indptr) - 1
     if hops < 1 or max_nodes < 3:
         raise UsageError(f"--hops {hops} and --max-nodes {max_nodes} draw nothing", hint="at least 1 hop and 3 nodes")
     if (outside := pairs[(pairs < 0) | (pairs >= n)]).size:

@@ -1,5 +1,7 @@
 """Fusion: at the start nothing changes, and what passes is what the equations say."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -75,7 +77,7 @@ def test_e_gvn_at_its_start_is_its_base_model_bit_by_bit(name, kind):
     pictures = np.random.default_rng(2).standard_normal((graph.num_nodes, SEEN)).astype(np.float32)
     alone = scores(base_of(kind, graph, observed), observed, pairs)
     fused = base_of(kind, graph, observed)
-    nodes = fused.nodes
+    nodes: Any = fused.nodes
     fused.nodes = NodeFusion(nodes, pictures, "sigmoid")
     assert torch.equal(scores(fused, observed, pairs), alone)
     with torch.no_grad():
@@ -100,6 +102,7 @@ def test_the_share_of_the_picture_can_be_learnt_from_the_start():
     fused = LinkFusion(base_of("gcn", graph, observed), standardised(), "sigmoid")
     scores(fused, observed, pairs, seen).sum().backward()
     assert fused.f.grad is not None
+    assert fused.g.grad is not None
     assert fused.f.grad.abs().item() > 1e-6
     assert fused.g.grad.abs().item() > 1e-6
 
@@ -115,7 +118,8 @@ def test_link_fusion_is_the_equation():
     h = base.embed(context)
     u, v = ends_of(h, pairs)
     z = fused.transform(fused.standardised(seen))
-    first, tanh, second, sigmoid = fused.attention.layers
+    attention: Any = fused.attention
+    first, tanh, second, sigmoid = attention.layers
 
     def weight(x):
         return sigmoid(second(tanh(first(torch.cat([x, z], dim=1)))))
@@ -171,7 +175,8 @@ def test_what_fuses_is_trained_at_its_own_rate():
         MixtureOfScores(base_of("gcn", graph, observed), standardised()),
         Concatenation(base_of("gcn", graph, observed), standardised()),
     ):
-        inside = {id(p) for p in fused.base.parameters()}
+        base: Any = fused.base
+        inside = {id(p) for p in base.parameters()}
         assert {id(p) for p in fused.added()} == {id(p) for p in fused.parameters()} - inside
 
 

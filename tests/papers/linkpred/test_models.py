@@ -1,5 +1,7 @@
 """Base models against dense algebra written out, and hidden edges that must not be seen."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -119,7 +121,7 @@ def features(kind: str):
     return {"dense": x, "sparse": sparse.csr_array(x), "none": None}[kind]
 
 
-def hadamard(kind: str, layers: int = 2) -> tuple[HadamardModel, torch.Tensor]:
+def hadamard(kind: str, layers: int = 2) -> tuple[Any, torch.Tensor]:
     torch.manual_seed(0)
     nodes = NodeInput(features("sparse"), N, 6)
     model = HadamardModel(kind, nodes, nodes.width, Sizes(6, layers, 2, 0.5)).eval()
@@ -167,7 +169,8 @@ def test_the_decoder_does_not_know_the_order_of_a_pair():
     h = model.embed(context)
     pairs = np.array([[0, 1], [4, 7]])
     torch.testing.assert_close(model.score(context, h, pairs), model.score(context, h, pairs[:, ::-1].copy()))
-    swapped = tuple(2 * end for end in ends_of(h, pairs))
+    u, v = ends_of(h, pairs)
+    swapped = (2 * u, 2 * v)
     assert not torch.allclose(model.score(context, h, pairs, swapped), model.score(context, h, pairs))
 
 
@@ -268,5 +271,5 @@ def test_training_drops_and_evaluation_does_not():
     torch.testing.assert_close(*evaluated, rtol=0, atol=0)
     model.train()
     torch.manual_seed(0)
-    trained = [model.score(context, model.embed(context), PAIRS) for _ in range(2)]
-    assert not torch.allclose(*trained)
+    one, other = (model.score(context, model.embed(context), PAIRS) for _ in range(2))
+    assert not torch.allclose(one, other)

@@ -56,7 +56,7 @@ def test_each_kind_of_picture_is_looked_at_once_and_every_pair_gets_its_own():
     assert counting.seen == len(found.table) < len(PAIRS)
     for i in (0, 17, 80):
         alone = pair_features(matrix, PAIRS[i : i + 1, ::-1], Counting())
-        assert (alone.rows() == found.rows([i])).all()
+        assert (alone.rows() == found.rows(np.array([i]))).all()
     assert found.rows().shape == (81, 3)
     assert found.rows().dtype == np.float32
 
@@ -115,7 +115,7 @@ def test_a_second_split_never_sees_the_pictures_of_the_first():
     folders = {path.name for path in (run_directory("linkpred-pictures", "0" * 64, None).parent).iterdir()}
     assert len(folders) == 2
     isolated = pair_features(fewer, PAIRS[:1], Counting()).rows()
-    assert (found.rows([0]) == isolated).all()
+    assert (found.rows(np.array([0])) == isolated).all()
 
 
 class Killed(Exception):

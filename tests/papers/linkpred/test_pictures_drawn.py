@@ -1,5 +1,7 @@
 """Layout and paint: what is on a picture can be counted, and nothing beside the graph itself changes it."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -23,8 +25,14 @@ def drawn(graphs, size=224):
     return paint(graphs, spring_layout(graphs), size)
 
 
+def labelled(mask: np.ndarray) -> tuple[np.ndarray, int]:
+    """Regions by number, and how many there are."""
+    found: Any = ndimage.label(mask)
+    return found
+
+
 def regions(mask: np.ndarray) -> int:
-    return int(ndimage.label(mask)[1])
+    return labelled(mask)[1]
 
 
 def brown(rgb: np.ndarray) -> np.ndarray:
@@ -35,7 +43,7 @@ def white_boxes(picture: np.ndarray, nodes: int) -> int:
     """White regions that are the inside of a box of the size that so many nodes have."""
     half = np.clip(0.175 * 224 / np.sqrt(nodes), 2, 0.06 * 224)
     inside = (2 * max(1, round(half * 2 / 3)) - 1, 2 * round(half) - 1)
-    labels, _ = ndimage.label(picture == 0)
+    labels, _ = labelled(picture == 0)
     return sum(
         (labels[box] == i + 1).all() and labels[box].shape == inside
         for i, box in enumerate(ndimage.find_objects(labels))
@@ -139,7 +147,7 @@ def test_pictures_are_those_that_the_weights_of_the_built_in_encoder_were_fitted
     ]
     np.testing.assert_allclose(spring_layout(graphs), expected, atol=2e-3)
     (picture,) = paint(graphs, spring_layout(graphs), 96)
-    targets = ndimage.center_of_mass(picture == 255, ndimage.label(picture == 255)[0], [1, 2])
+    targets = ndimage.center_of_mass(picture == 255, labelled(picture == 255)[0], [1, 2])
     np.testing.assert_allclose(targets, [(17, 29), (57, 62)], atol=1)
     assert (picture == 255).sum() == 2 * 9 * 13
     assert (picture > 0).sum() == pytest.approx(674, abs=8)

@@ -201,7 +201,9 @@ def test_figures_show_the_surest_pairs_and_every_method(result):
     u, v = result.study.split.test.positives[best]
     assert titles[0].startswith(f"n{u} – n{v}: ")
     assert sum(bool(title) for title in titles) == 24
-    labels = [text.get_text() for text in curve.axes[0].get_legend().get_texts()]
+    legend = curve.axes[0].get_legend()
+    assert legend is not None
+    labels = [text.get_text() for text in legend.get_texts()]
     assert labels[0].startswith("gvn (")
     assert any(label.startswith("placebo") for label in labels)
 

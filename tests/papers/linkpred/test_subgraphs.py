@@ -93,7 +93,7 @@ def test_neither_the_order_of_a_pair_nor_its_company_leaves_a_trace(seed, max_no
 def test_a_hub_is_sampled_and_common_neighbours_stay():
     # 0 has 100,000 neighbours, 1 has 20,000; the last three of each are the same
     left, right = np.arange(2, 100_002), np.arange(99_999, 119_999)
-    edges = np.concatenate([[(0, x) for x in left], [(1, x) for x in right]])
+    edges = np.array([*((0, x) for x in left), *((1, x) for x in right)])
     graphs = link_subgraphs(graph_of(edges, 119_999), np.array([[0, 1]]), max_nodes=63)
     nodes, found = shown(graphs, 0)
     assert graphs.cut.tolist() == [True]

@@ -1,5 +1,7 @@
 """Training: it learns, it does not see what it should foretell, and it continues as if it had not been stopped."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -156,8 +158,9 @@ def test_a_batch_does_not_see_the_edges_that_it_foretells():
 
 def test_a_loss_that_is_not_finite_is_said():
     model, observed, positives, draw, validation = prepared()
+    decoder: Any = model.decoder
     with torch.no_grad():
-        model.decoder[0].bias.fill_(float("nan"))
+        decoder[0].bias.fill_(float("nan"))
     with pytest.raises(InputError, match="the loss became nan in epoch 1"):
         fit(model, observed, positives, draw, validation, "auc", RECIPE, seed=0)
 

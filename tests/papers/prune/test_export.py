@@ -233,9 +233,9 @@ def test_a_bias_without_a_place_in_the_stock_class_is_refused(tmp_path, kind, fa
 def test_the_numbers_of_heads_that_a_stock_class_takes_are_those_that_transformers_does(family, tmp_path):
     model, anatomy = examined(make_model(tmp_path / "dense", family))
     for heads in range(1, 5):
-        fields = {"num_attention_heads": heads, "num_key_value_heads": heads, "head_dim": 8}
+        fields: dict[str, Any] = {"num_attention_heads": heads, "num_key_value_heads": heads, "head_dim": 8}
         try:
-            config = AutoConfig.for_model(**model.source.config | fields)
+            config = AutoConfig.for_model(**{**model.source.config, **fields})
             AutoModelForCausalLM.from_config(config)
             made = family != "gpt2" or config.n_embd // heads == 8
         except Exception:

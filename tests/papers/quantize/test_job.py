@@ -2,6 +2,7 @@
 
 import pytest
 
+from icml25cli.core.checkpoint import model_files
 from icml25cli.core.models import resolve
 from icml25cli.papers.quantize import job
 from tests.make_models import make_model
@@ -30,6 +31,6 @@ def test_an_output_inside_the_models_own_folder_is_no_part_of_the_model(tmp_path
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json"])
 def test_a_model_that_changed_is_another_model(tmp_path, name):
     model = make_model(tmp_path / "llama")
-    before = job.fingerprint(job._files(model))
+    before = job.fingerprint(model_files(model))
     (model / name).write_bytes((model / name).read_bytes() + b" ")
-    assert job.fingerprint(job._files(model)) != before
+    assert job.fingerprint(model_files(model)) != before
