@@ -18,7 +18,7 @@ from icml25cli.papers.formulate.grammar.numbers import quantities
 from icml25cli.papers.formulate.grammar.tagger import load_tagger, spans, stem, words_of
 from icml25cli.papers.formulate.job import formulate_text
 from icml25cli.papers.formulate.search import Search, Settings
-from icml25cli.papers.formulate.tree import counters, document
+from icml25cli.papers.formulate.tree import Node, counters, document
 from tests.papers.formulate import nl4opt
 from tests.papers.formulate.problems import PROBLEMS
 
@@ -82,11 +82,20 @@ def test_the_tagger_knows_roles():
 # --- problems ----------------------------------------------------------------------------------------------------
 
 
+def objective_of(leaf: Node | None):
+    assert leaf is not None
+    assert leaf.solution is not None
+    return leaf.solution.objective
+
+
 def test_farmer_of_figure_1_from_its_text():
-    outcome = formulate_text(FARMER, Settings())
-    assert outcome.best.solution.objective == 300
-    assert outcome.best.solution.by_name(outcome.best.model) == {"wheat": 0, "corn": 10}
-    rows = {outcome.best.model.row_text(row) for row in outcome.best.model.rows}
+    best = formulate_text(FARMER, Settings()).best
+    assert best is not None
+    assert best.solution is not None
+    assert best.model is not None
+    assert best.solution.objective == 300
+    assert best.solution.by_name(best.model) == {"wheat": 0, "corn": 10}
+    rows = {best.model.row_text(row) for row in best.model.rows}
     assert rows == {"wheat + corn <= 10", "2 wheat + 5 corn <= 100"}
 
 
@@ -98,14 +107,14 @@ def test_other_styles_are_solved_or_left_alone(style):
         assert outcome.status == "abstained"
         assert outcome.reason
     elif outcome.confidence >= 0.2:  # what the command takes for an answer
-        assert outcome.best.solution.objective == pytest.approx(optimum, rel=1e-6)
+        assert objective_of(outcome.best) == pytest.approx(optimum, rel=1e-6)
 
 
 def test_some_of_the_other_styles_are_solved():
     solved = 0
     for text, optimum in PROBLEMS.values():
         outcome = formulate_text(text, Settings())
-        solved += outcome.best is not None and outcome.best.solution.objective == pytest.approx(optimum, rel=1e-6)
+        solved += outcome.best is not None and objective_of(outcome.best) == pytest.approx(optimum, rel=1e-6)
     assert solved >= 4
 
 
@@ -126,7 +135,7 @@ def test_the_numbers_of_the_text_decide_the_model():
             p for p in corners if min(p) >= 0 and sum(p) <= acres + 1e-9 and 2 * p[0] + 5 * p[1] <= budget + 1e-9
         ]
         best = max(wheat * x + corn * y for x, y in feasible)
-        assert formulate_text(text, Settings()).best.solution.objective == pytest.approx(best)
+        assert objective_of(formulate_text(text, Settings()).best) == pytest.approx(best)
 
 
 @pytest.mark.parametrize(
@@ -215,12 +224,10 @@ def test_accuracy_on_the_development_problems():
         outcome = formulate_text(row["document"], Settings())
         if outcome.found is None:
             continue
-        hits = [
-            any(nl4opt.agrees(leaf.solution.objective, each, 0.05) for each in gold) for leaf in outcome.found.leaves
-        ]
+        hits = [any(nl4opt.agrees(objective_of(leaf), each, 0.05) for each in gold) for leaf in outcome.found.leaves]
         first += bool(hits and hits[0])
         reached += any(hits)
-        best += any(nl4opt.agrees(outcome.best.solution.objective, each, 0.05) for each in gold)
+        best += any(nl4opt.agrees(objective_of(outcome.best), each, 0.05) for each in gold)
     assert best / len(rows) >= 0.55
     assert first / len(rows) >= 0.55
     assert reached / len(rows) >= 0.70

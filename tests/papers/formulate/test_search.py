@@ -14,6 +14,7 @@ from icml25cli.papers.formulate.canonical import canonical
 from icml25cli.papers.formulate.compiler import compile_model
 from icml25cli.papers.formulate.equivalence import equivalent
 from icml25cli.papers.formulate.formulation import Formulation, read_formulation
+from icml25cli.papers.formulate.linear import LinearModel
 from icml25cli.papers.formulate.probing import told_apart
 from icml25cli.papers.formulate.ranking import bradley_terry, rank_order, spaced
 from icml25cli.papers.formulate.search import ATTEMPTS, Search, Settings, commonest_partition, greedy
@@ -103,6 +104,16 @@ def search(script=None, **settings):
     return found, script
 
 
+def model_of(node: Node) -> LinearModel:
+    assert node.model is not None
+    return node.model
+
+
+def solved(leaf: Node) -> bool:
+    assert leaf.solution is not None
+    return leaf.solution.status == "optimal"
+
+
 # --- known answers -----------------------------------------------------------------------------------------------
 
 
@@ -119,8 +130,9 @@ def test_selection():
 
 
 def test_priors_of_votes():
-    votes = [[1, 2, 3]] * 4 + [[1, 3, 2], None, [1, 1, 2], [1, 2]]  # sums 5, 11, 14; the last three do not count
-    assert [sum(vote[i] for vote in votes[:5]) for i in range(3)] == [5, 11, 14]
+    counted = [[1, 2, 3]] * 4 + [[1, 3, 2]]
+    votes = [*counted, None, [1, 1, 2], [1, 2]]  # the last three do not count
+    assert [sum(vote[i] for vote in counted) for i in range(3)] == [5, 11, 14]
     assert spaced(rank_order(votes, 3)) == [0.75, 0.5, 0.25]
     assert spaced([0]) == [0.5]
     assert spaced([1, 0]) == pytest.approx([1 / 3, 2 / 3])
@@ -158,8 +170,10 @@ def test_finds_the_farmer():
     found, _ = search(candidates=12, rollouts=16, seed=1)
     best = found.best()
     assert best is not None
-    assert best.solution.objective == (300 if best.model.sense == "max" else -300)  # `min -f` is as good
-    assert best.solution.by_name(best.model) == {"wheat": 0, "corn": 10}
+    assert best.solution is not None
+    model = model_of(best)
+    assert best.solution.objective == (300 if model.sense == "max" else -300)  # `min -f` is as good
+    assert best.solution.by_name(model) == {"wheat": 0, "corn": 10}
 
 
 @pytest.mark.parametrize("kind", ["mcts", "dfs", "random"])
@@ -176,7 +190,11 @@ def test_counts_add_up(kind, seed):
     assert found.root.visits == found.backpropagations == found.attempts
     assert len({id(leaf) for leaf in found.leaves}) == len(found.leaves) <= 12
     assert len(found.leaves) <= 3**4
-    assert math.isclose(found.root.total, sum(leaf.reward * leaf.visits for leaf in found.leaves))
+    total = 0.0
+    for leaf in found.leaves:
+        assert leaf.reward is not None
+        total += leaf.reward * leaf.visits
+    assert math.isclose(found.root.total, total)
 
 
 def test_each_status_is_met_and_says_why():
@@ -193,25 +211,26 @@ def test_no_two_kept_siblings_say_the_same():
         for child in node.children or ():
             for other in node.children or ():
                 if child is not other and node.depth > 0:
-                    assert equivalent(child.model, other.model).status != "equivalent"
+                    assert equivalent(model_of(child), model_of(other)).status != "equivalent"
     objectives = [node for node in found.root.walk() if node.depth == 2 and node.status == "ok"]
-    assert {node.formulation.objective.sense for node in objectives if node.parent.place == objectives[0].parent.place}
+    assert objectives
+    assert all(node.formulation.objective is not None for node in objectives)
 
 
 def test_pruning_leaves_more_that_differ():
     def distinct(prune):
         found, _ = search(candidates=20, rollouts=10, prune=prune, seed=3)
-        return len({canonical(leaf.model).key for leaf in found.leaves})
+        return len({canonical(model_of(leaf)).key for leaf in found.leaves})
 
     assert distinct("smt") > distinct("none")
 
 
 def test_rewards_of_the_first_three_are_a_half_and_theirs_are_the_comparisons():
     found, script = search(candidates=20, rollouts=10, seed=2)
-    judged = [leaf for leaf in found.leaves if leaf.solution.status == "optimal"]
+    judged = [leaf for leaf in found.leaves if solved(leaf)]
     assert [leaf.reward for leaf in judged[:3]] == [0.5] * 3
     assert any(leaf.reward not in (0.0, 0.5) for leaf in judged[3:])
-    assert all(leaf.reward == 0 for leaf in found.leaves if leaf.solution.status != "optimal")
+    assert all(leaf.reward == 0 for leaf in found.leaves if not solved(leaf))
     for leaf in judged[3:]:
         gaps = [script.likes(leaf) - script.likes(other) for other in judged[:3]]
         assert leaf.reward == pytest.approx(np.mean([1 / (1 + math.exp(-gap)) for gap in gaps]))
@@ -255,7 +274,10 @@ def test_nothing_usable_ends_the_search():
 def test_searches_without_a_tree():
     greedy_found, _ = search(search="greedy", candidates=12)
     assert len(greedy_found.leaves) == 1
-    assert all(node.place == node.parent.children[0].place for node in greedy_found.leaves[0].path()[1:])
+    for node in greedy_found.leaves[0].path()[1:]:
+        assert node.parent is not None
+        assert node.parent.children is not None
+        assert node.place == node.parent.children[0].place
     drawn, _ = search(search="sequential", rollouts=6)
     assert len(drawn.leaves) == 6
     assert len({leaf.path()[1].place for leaf in drawn.leaves}) == 6  # of one path each
@@ -265,7 +287,7 @@ def test_searches_without_a_tree():
 def test_new_baselines_are_the_strongest():
     found, script = search(candidates=20, rollouts=12, update_baselines=True, seed=2)
     strengths = found.strengths()
-    judged = [i for i, leaf in enumerate(found.leaves) if leaf.solution.status == "optimal"]
+    judged = [i for i, leaf in enumerate(found.leaves) if solved(leaf)]
     assert max(judged, key=lambda i: strengths[i]) in sorted(judged, key=lambda i: -script.likes(found.leaves[i]))[:3]
 
 

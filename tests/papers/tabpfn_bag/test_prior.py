@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -97,10 +99,11 @@ def test_a_draw_repeats_and_steps_differ():
 def test_a_draw_does_not_touch_the_global_generators():
     torch.manual_seed(5)
     np.random.seed(5)
-    before = torch.random.get_rng_state(), np.random.get_state()[1].tolist()
+    numpy_state: Any = np.random.get_state
+    before = torch.random.get_rng_state(), numpy_state()[1].tolist()
     draw(0)
     assert torch.equal(torch.random.get_rng_state(), before[0])
-    assert np.random.get_state()[1].tolist() == before[1]
+    assert numpy_state()[1].tolist() == before[1]
 
 
 def test_few_tables_are_left_out():
