@@ -7,8 +7,10 @@ one pair a layer: they are computed once (``encode``) and asked often (``predict
 Knows tensors. Does not know columns, missing values, ensembles or training.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log
+from typing import cast
 
 import torch
 from jaxtyping import Float, Int64
@@ -24,10 +26,10 @@ class PfnConfig:
 
     columns: int = 64
     classes: int = 10
-    width: int = 128
+    width: int = 160
     heads: int = 4
     layers: int = 6
-    hidden: int = 256
+    hidden: int = 320
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,7 @@ class Pfn(nn.Module):
         self.config = config
         self.row = nn.Linear(config.columns, config.width)
         self.label = nn.Embedding(config.classes + 1, config.width)
-        self.layers = nn.ModuleList(Layer(config) for _ in range(config.layers))
+        self.layers = cast(Sequence[Layer], nn.ModuleList(Layer(config) for _ in range(config.layers)))
         self.norm = nn.LayerNorm(config.width)
         self.head_hidden = nn.Linear(config.width, config.hidden)
         self.head = nn.Linear(config.hidden, config.classes)
