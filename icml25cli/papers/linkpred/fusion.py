@@ -12,7 +12,7 @@ always 1 (``constant``); ``sigmoid``, our default, is what was meant, and ``chan
 Knows models and features. Does not know pictures, training or files.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,7 +21,7 @@ from jaxtyping import Float, Float32, Float64, Int64
 from numpy import ndarray
 from torch import Tensor, nn
 
-from icml25cli.papers.linkpred.models import DenseRows, LinkModel, NodeInput, ends_of, mlp
+from icml25cli.papers.linkpred.models import LinkModel, NodeInput, Rows, ends_of, mlp
 from icml25cli.papers.linkpred.propagation import Context
 
 ATTENTIONS = ("sigmoid", "constant", "channel")
@@ -30,20 +30,27 @@ VISION_HIDDEN = 128
 
 
 class Attention(nn.Module):
-    """α of what is there and what the picture adds: Linear, tanh, Linear, sigmoid."""
+    """α of what is there, x, and what the picture adds, z: Linear, tanh, Linear, sigmoid."""
 
     def __init__(self, kind: str, width: int) -> None:
         super().__init__()
-        self.layers: nn.Module | None = None
+        self.first = self.second = None
         if kind != "constant":
-            outputs = width if kind == "channel" else 1
-            self.layers = nn.Sequential(
-                nn.Linear(2 * width, ATTENTION_HIDDEN), nn.Tanh(), nn.Linear(ATTENTION_HIDDEN, outputs), nn.Sigmoid()
-            )
+            self.first = nn.Linear(2 * width, ATTENTION_HIDDEN)
+            self.second = nn.Linear(ATTENTION_HIDDEN, width if kind == "channel" else 1)
 
-    def forward(self, x: Float[Tensor, "b f"], z: Float[Tensor, "b f"]) -> Float[Tensor, "b f"]:
-        """α z."""
-        return z if self.layers is None else self.layers(torch.cat([x, z], dim=1)) * z
+    def forward(
+        self, of_x: Callable[[Float[Tensor, "h f"]], Tensor], of_z: Callable[[Float[Tensor, "h f"]], Tensor]
+    ) -> Float[Tensor, "b f"] | Float[Tensor, "b 1"] | float:
+        """α, a weight a row or one for each dimension.
+
+        Args:
+            of_x, of_z: x and z times the transpose of what they are given.
+        """
+        if self.first is None or self.second is None:
+            return 1.0
+        for_x, for_z = self.first.weight.chunk(2, dim=1)
+        return torch.sigmoid(self.second(torch.tanh(of_x(for_x) + of_z(for_z) + self.first.bias)))
 
 
 class Standardised(nn.Module):
@@ -65,7 +72,8 @@ class Standardised(nn.Module):
 class NodeFusion(nn.Module):
     """Stands where a model's ``NodeInput`` stood.
 
-    ``seen`` may be exchanged for the pictures of the same nodes in a graph with more edges.
+    x' = g x + (1-g) α z is as wide as attributes are, thousands often; it is never made unless α differs between its
+    dimensions: a first layer's weights are multiplied with x and with what z is made of. Dropout falls on these two.
     """
 
     def __init__(self, nodes: NodeInput, seen: Float32[ndarray, "n s"], attention: str) -> None:
@@ -77,14 +85,36 @@ class NodeFusion(nn.Module):
         self.attention = Attention(attention, nodes.width)
         self.g = nn.Parameter(torch.ones(1))
 
-    def forward(self) -> DenseRows:
-        x = self.nodes.dense()
-        z = self.transform(self.standardised(self.seen))
-        return DenseRows(self.g * x + (1 - self.g) * self.attention(x, z))
+    def forward(self) -> "FusedRows":
+        return FusedRows(self, self.nodes(), self.standardised(self.seen))
 
     def added(self) -> Iterable[nn.Parameter]:
         """Parameters that fuse, which are trained at a rate of their own."""
         return [*self.transform.parameters(), *self.attention.parameters(), self.g]
+
+
+class FusedRows:
+    """g x + (1-g) α z, to be multiplied."""
+
+    def __init__(self, fusion: NodeFusion, rows: Rows, seen: Float[Tensor, "n s"]) -> None:
+        self.fusion, self.rows, self.seen = fusion, rows, seen
+        self.alpha = fusion.attention(rows.product, self._z_product)
+
+    def _z_product(self, weight: Float[Tensor, "h f"], dropout: float = 0.0) -> Float[Tensor, "n h"]:
+        """z times the transpose of ``weight``, z = W v + b."""
+        transform = self.fusion.transform
+        seen = nn.functional.dropout(self.seen, dropout)
+        return seen @ (weight @ transform.weight).T + transform.bias @ weight.T
+
+    def product(self, weight: Float[Tensor, "h f"], dropout: float = 0.0) -> Float[Tensor, "n h"]:
+        """As for any rows of nodes."""
+        if isinstance(self.alpha, Tensor) and self.alpha.shape[1] > 1:
+            z = self.fusion.transform(nn.functional.dropout(self.seen, dropout))
+            added = (self.alpha * z) @ weight.T
+        else:
+            added = self.alpha * self._z_product(weight, dropout)
+        g = self.fusion.g
+        return g * self.rows.product(weight, dropout) + (1 - g) * added
 
 
 class LinkFusion(nn.Module):
@@ -106,9 +136,12 @@ class LinkFusion(nn.Module):
     ) -> Float[Tensor, "b"]:
         u, v = ends_of(h, pairs)
         z = self.transform(self.standardised(seen))
-        fused_u = self.f * u + (1 - self.f) * self.attention(u, z)
-        fused_v = self.g * v + (1 - self.g) * self.attention(v, z)
-        return self.base.score(context, h, pairs, (fused_u, fused_v))
+
+        def fused(x: Float[Tensor, "b h"], share: Tensor) -> Float[Tensor, "b h"]:
+            alpha = self.attention(lambda weight: x @ weight.T, lambda weight: z @ weight.T)
+            return share * x + (1 - share) * alpha * z
+
+        return self.base.score(context, h, pairs, (fused(u, self.f), fused(v, self.g)))
 
     def added(self) -> Iterable[nn.Parameter]:
         return [*self.transform.parameters(), *self.attention.parameters(), self.f, self.g]

@@ -47,13 +47,20 @@ class LinkModel(Protocol):
 # --- what nodes bring --------------------------------------------------------------------------------------------
 
 
+class Rows(Protocol):
+    """What nodes bring to the first layer, to be multiplied and no more, so that sparse rows stay sparse."""
+
+    def product(self, weight: Float[Tensor, "h f"], dropout: float = 0.0) -> Float[Tensor, "n h"]:
+        """Rows times the transpose of ``weight``, after dropout on the rows."""
+        ...
+
+
 @dataclass(frozen=True, eq=False)
 class DenseRows:
     x: Float[Tensor, "n f"]
 
-    def linear(self, layer: nn.Linear, dropout: float = 0.0) -> Float[Tensor, "n h"]:
-        """``layer`` on the rows, after dropout on them."""
-        return layer(nn.functional.dropout(self.x, dropout))
+    def product(self, weight: Float[Tensor, "h f"], dropout: float = 0.0) -> Float[Tensor, "n h"]:
+        return nn.functional.dropout(self.x, dropout) @ weight.T
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,15 +68,13 @@ class SparseRows:
     matrix: sparse.csr_array
     transposed: sparse.csr_array
 
-    def linear(self, layer: nn.Linear, dropout: float = 0.0) -> Float[Tensor, "n h"]:
-        """As for dense rows: of a row only what is not zero can be dropped."""
+    def product(self, weight: Float[Tensor, "h f"], dropout: float = 0.0) -> Float[Tensor, "n h"]:
         matrix, transposed = self.matrix, self.transposed
-        if dropout:
+        if dropout:  # of a row only what is not zero can be dropped
             kept = (torch.rand(matrix.nnz) >= dropout).numpy() / np.float32(1 - dropout)
             matrix = sparse.csr_array((matrix.data * kept, matrix.indices, matrix.indptr), matrix.shape)
             transposed = sparse.csr_array(matrix.T)
-        y = product(matrix, transposed, layer.weight.T)
-        return y if layer.bias is None else y + layer.bias
+        return product(matrix, transposed, weight.T)
 
 
 class NodeInput(nn.Module):
@@ -91,13 +96,8 @@ class NodeInput(nn.Module):
             # A column that is the same everywhere becomes zero.
             self.rows = DenseRows((x - x.mean(0)) / x.std(0, correction=0).clamp(min=1e-6))
 
-    def forward(self) -> DenseRows | SparseRows:
+    def forward(self) -> Rows:
         return self.rows if self.embedding is None else DenseRows(self.embedding)
-
-    def dense(self) -> Float[Tensor, "n f"]:
-        """All rows as one dense tensor."""
-        rows = self()
-        return torch.from_numpy(rows.matrix.toarray()) if isinstance(rows, SparseRows) else rows.x
 
 
 # --- encoders and decoder ----------------------------------------------------------------------------------------
@@ -130,7 +130,7 @@ class HadamardModel(nn.Module):
         self.decoder = mlp(sizes.hidden, sizes.hidden, sizes.decoder_layers, sizes.dropout)
 
     def embed(self, context: Context) -> Float[Tensor, "n h"]:
-        rows = self.nodes()
+        rows: Rows = self.nodes()
         h = torch.empty(0)
         for i in range(len(self.layers)):
             if i:
@@ -138,16 +138,15 @@ class HadamardModel(nn.Module):
             h = self._layer(i, rows, context)
         return h
 
-    def _layer(self, i: int, rows: DenseRows | SparseRows, context: Context) -> Float[Tensor, "n h"]:
+    def _layer(self, i: int, rows: Rows, context: Context) -> Float[Tensor, "n h"]:
         """Linear maps come first: they are narrower than attributes, and neighbours may be summed after them."""
         layer: nn.Linear = self.layers[i]  # type: ignore[assignment]
+        y = rows.product(layer.weight)
         if self.kind == "sage":
-            return rows.linear(layer) + context.mean(rows.linear(self.of_neighbours[i]))  # type: ignore[arg-type]
-        bias = layer.bias
-        y = rows.linear(layer) - bias
+            return y + layer.bias + context.mean(rows.product(self.of_neighbours[i].weight))  # type: ignore[arg-type]
         if self.kind == "gcn":
-            return context.normalised(y) + bias
-        return self.after[i](((1 + self.epsilon[i]) * y + context.summed(y) + bias).relu())
+            return context.normalised(y) + layer.bias
+        return self.after[i](((1 + self.epsilon[i]) * y + context.summed(y) + layer.bias).relu())
 
     def score(
         self, context: Context, h: Float[Tensor, "n h"], pairs: Int64[ndarray, "b 2"], ends: Ends | None = None

@@ -75,7 +75,8 @@ class NcnModel(nn.Module):
     def embed(self, context: Context) -> Float[Tensor, "n h"]:
         if self.training:
             context = self._observed.dropped(context, self.sizes.edge_dropout)
-        x = self.nodes().linear(self.first, self.sizes.input_dropout if self.training else 0.0)
+        rows = self.nodes()
+        x = rows.product(self.first.weight, self.sizes.input_dropout if self.training else 0.0) + self.first.bias
         x = nn.functional.dropout(x, self.sizes.dropout, self.training)
         total = torch.zeros_like(x)
         for weight in self.jk:

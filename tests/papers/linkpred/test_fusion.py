@@ -8,7 +8,6 @@ import torch
 from scipy import sparse
 
 from icml25cli.papers.linkpred.fusion import (
-    Attention,
     Concatenation,
     LateFusion,
     LinkFusion,
@@ -122,32 +121,45 @@ def test_link_fusion_is_the_equation():
     first, tanh, second, sigmoid = attention.layers
 
     def weight(x):
-        return sigmoid(second(tanh(first(torch.cat([x, z], dim=1)))))
+        return torch.sigmoid(second(torch.tanh(first(torch.cat([x, z], dim=1)))))
 
     ends = 0.3 * u + 0.7 * weight(u) * z, 0.8 * v + 0.2 * weight(v) * z
     torch.testing.assert_close(fused.score(context, h, pairs, seen), base.score(context, h, pairs, ends))
 
 
-def test_node_fusion_is_the_equation():
+@pytest.mark.parametrize("attention", ["sigmoid", "constant", "channel"])
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_node_fusion_is_the_equation(attention, kind):
     x = np.random.default_rng(3).random((6, 5)).astype(np.float32)
     pictures = np.random.default_rng(4).random((6, SEEN)).astype(np.float32)
-    for features in (x, sparse.csr_array(x)):
-        fused = NodeFusion(NodeInput(features, 6, 5), pictures, "constant")
+    torch.manual_seed(0)
+    fused = NodeFusion(NodeInput(sparse.csr_array(x) if kind == "sparse" else x, 6, 5), pictures, attention)
+    with torch.no_grad():
+        fused.g.fill_(0.75)
+    own = fused.nodes().product(torch.eye(5))
+    z = fused.transform(torch.from_numpy((pictures - pictures.mean(0)) / pictures.std(0)))
+    alpha = torch.ones(6, 1)
+    if attention != "constant":
+        first, second = fused.attention.first, fused.attention.second
+        alpha = torch.sigmoid(second(torch.tanh(first(torch.cat([own, z], dim=1)))))
+    assert alpha.shape == (6, 5 if attention == "channel" else 1)
+    weight = torch.randn(3, 5)
+    expected = (0.75 * own + 0.25 * alpha * z) @ weight.T
+    torch.testing.assert_close(fused().product(weight), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_dropout_falls_on_attributes_and_on_pictures():
+    x, pictures = np.random.default_rng(3).random((2, 400, 8)).astype(np.float32)
+    fused = NodeFusion(NodeInput(sparse.csr_array(x), 400, 8), pictures, "constant")
+    weight = torch.randn(2, 8, generator=torch.Generator().manual_seed(0))
+    for share in (1.0, 0.0):
         with torch.no_grad():
-            fused.g.fill_(0.75)
-        mean, std = pictures.mean(0), pictures.std(0)
-        z = fused.transform(torch.from_numpy((pictures - mean) / std))
-        expected = 0.75 * fused.nodes.dense() + 0.25 * z
-        torch.testing.assert_close(fused().x, expected, rtol=1e-4, atol=1e-5)
-
-
-def test_attention_weighs_all_or_each_dimension_or_nothing():
-    x, z = torch.randn(4, 6), torch.randn(4, 6)
-    one, each = (Attention(kind, 6)(x, z) / z for kind in ("sigmoid", "channel"))
-    assert torch.equal(Attention("constant", 6)(x, z), z)
-    torch.testing.assert_close(one, one[:, :1].expand(-1, 6))
-    assert (each.std(1) > 1e-3).all()
-    assert ((each > 0) & (each < 1)).all()
+            fused.g.fill_(share)
+            torch.manual_seed(0)
+            drawn = torch.stack([fused().product(weight, 0.5) for _ in range(300)])
+            still = fused().product(weight)
+        assert (drawn.std(0) > 0.05).all()
+        assert (drawn.mean(0) - still).abs().max() < 6 * (drawn.std(0) / 300**0.5).max()
 
 
 def test_concatenation_does_not_know_the_order_of_a_pair():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from icml25cli.papers.linkpred.graph import adjacency
-from icml25cli.papers.linkpred.models import HadamardModel, NodeInput, Sizes, ends_of
+from icml25cli.papers.linkpred.models import DenseRows, HadamardModel, NodeInput, Sizes, ends_of
 from icml25cli.papers.linkpred.ncn import Completion, NcnModel, NcnSizes
 from icml25cli.papers.linkpred.propagation import Observed, collected, neighbours
 
@@ -174,29 +174,36 @@ def test_the_decoder_does_not_know_the_order_of_a_pair():
     assert not torch.allclose(model.score(context, h, pairs, swapped), model.score(context, h, pairs))
 
 
+def identity(width: int) -> torch.Tensor:
+    return torch.eye(width)
+
+
 @pytest.mark.parametrize("kind", ["dense", "sparse", "none"])
 def test_what_nodes_bring(kind):
     nodes = NodeInput(features(kind), N, 5)
-    layer = torch.nn.Linear(nodes.width, 3)
-    torch.testing.assert_close(nodes().linear(layer), layer(nodes.dense()))
+    x = nodes().product(identity(nodes.width))
+    weight = torch.randn(3, nodes.width, generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(nodes().product(weight), x @ weight.T)
     if kind == "none":
-        torch.testing.assert_close(nodes.dense().T @ nodes.dense(), torch.eye(5), atol=1e-5, rtol=0)
+        torch.testing.assert_close(x.T @ x, torch.eye(5), atol=1e-5, rtol=0)
+    if kind == "sparse":
+        torch.testing.assert_close(x, torch.from_numpy(features("dense")))
 
 
 def test_dense_columns_are_standardised_and_constant_ones_vanish():
     x = np.stack([np.arange(N), np.full(N, 7.0)], axis=1).astype(np.float32)
-    found = NodeInput(x, N, 4).dense()
+    found = NodeInput(x, N, 4)().product(identity(2))
     torch.testing.assert_close(found.mean(0), torch.zeros(2), atol=1e-6, rtol=0)
     torch.testing.assert_close(found.std(0, correction=0), torch.tensor([1.0, 0.0]))
 
 
-def test_dropout_on_sparse_rows_keeps_their_mean():
-    x = sparse.csr_array(np.ones((400, 50), np.float32))
-    nodes = NodeInput(x, 400, 4)
-    layer = torch.nn.Linear(50, 1, bias=False)
-    torch.nn.init.ones_(layer.weight)
+@pytest.mark.parametrize("kind", ["sparse", "dense"])
+def test_dropout_on_rows_keeps_their_mean(kind):
+    x = torch.ones(400, 50)
+    nodes = NodeInput(sparse.csr_array(x.numpy()), 400, 4)
+    rows = nodes() if kind == "sparse" else DenseRows(x)
     torch.manual_seed(0)
-    y = nodes().linear(layer, dropout=0.7)
+    y = rows.product(torch.ones(1, 50), 0.7)
     assert y.mean().item() == pytest.approx(50, rel=0.03)
     assert y.std().item() == pytest.approx((50 * 0.7 / 0.3) ** 0.5, rel=0.15)
 
