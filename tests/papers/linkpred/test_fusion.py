@@ -118,7 +118,7 @@ def test_link_fusion_is_the_equation():
     u, v = ends_of(h, pairs)
     z = fused.transform(fused.standardised(seen))
     attention: Any = fused.attention
-    first, tanh, second, sigmoid = attention.layers
+    first, second = attention.first, attention.second
 
     def weight(x):
         return torch.sigmoid(second(torch.tanh(first(torch.cat([x, z], dim=1)))))
