@@ -2,7 +2,7 @@
 
 Attention runs once over the calibration windows, dense: no head's output depends on another's, so what pruned and
 repaired attention gives follows from the same inputs of the output matrix, and the feed-forward network is then run on
-that. Held meanwhile, beside the block, are T (3 d + d_f) numbers for T tokens. Knows a block of a streamed model and
+that. Held meanwhile, beside the block, are T (4 d + d_f) numbers for T tokens. Knows a block of a streamed model and
 one method. Does not know runs, or how much each layer is to lose.
 """
 
@@ -244,27 +244,28 @@ class _Cut:
 
 def _cut(matrix: _Matrix, kept: Tensor, kind: str, dtype: torch.dtype, clock: _Clock) -> _Cut:
     """Keep the columns ``kept``, repair them by ``kind``, and give the outputs of what will be stored in ``dtype``."""
-    offset = matrix.bias
+    dense = matrix.outputs if matrix.bias is None else matrix.outputs + matrix.bias
     if len(kept) == matrix.weight.shape[1]:
-        return _Cut(matrix.weight, offset, matrix.outputs if offset is None else matrix.outputs + offset, None)
+        return _Cut(matrix.weight, matrix.bias, dense, None)
     with clock.of("repair"):
         kept = kept.to(matrix.weight.device)
-        cut, left = matrix.weight[:, kept].T, matrix.inputs[:, kept]
-        moments = PairMoments(len(matrix.weight), matrix.weight.device)
-        for o, inputs in zip(matrix.outputs.split(TOKENS_PER_FORWARD), left.split(TOKENS_PER_FORWARD), strict=True):
-            moments.add(o, inputs @ cut)
+        cut, moments = matrix.weight[:, kept], PairMoments(len(matrix.weight), matrix.weight.device)
+        for o, x in zip(matrix.outputs.split(TOKENS_PER_FORWARD), matrix.inputs.split(TOKENS_PER_FORWARD), strict=True):
+            moments.add(o, x[:, kept] @ cut.T)
         pair = moments.fit()
         repaired = repair(kind, matrix.weight, kept, pair, matrix.moments if kind == "ridge" else None)
-        weight = repaired.weight.to(dtype)
-        bias = offset
+        weight, bias = repaired.weight.to(dtype), matrix.bias
         if repaired.bias is not None:
-            bias = (repaired.bias if offset is None else repaired.bias + offset).to(dtype)
-        outputs = left @ weight.to(left.dtype).T
-        added = 0 if bias is None else bias.to(left.dtype)
-        wrong = matrix.outputs - outputs - (added if offset is None else added - offset)
+            bias = (repaired.bias if bias is None else repaired.bias + bias).to(dtype)
+        outputs = torch.empty_like(matrix.outputs)
+        for y, x in zip(outputs.split(TOKENS_PER_FORWARD), matrix.inputs.split(TOKENS_PER_FORWARD), strict=True):
+            torch.mm(x[:, kept], weight.to(x.dtype).T, out=y)
+        if bias is not None:
+            outputs += bias.to(outputs.dtype)
+        wrong = dense - outputs
         error = wrong.square().sum(0, dtype=torch.float64).sum().item() / len(wrong)
         loss = Loss(pair.correlation.abs().mean().item(), pair.relative(pair.error.sum().item()), pair.relative(error))
-        return _Cut(weight, bias if bias is None else bias.to(dtype), outputs.add_(added), loss)
+        return _Cut(weight, None if bias is None else bias.to(dtype), outputs, loss)
 
 
 # --- running a block in parts ----------------------------------------------------------------------------------------
@@ -286,10 +287,16 @@ class _Probe:
         self, matrix: str, watched: Mapping[str, Callable[[Tensor], None]] | None = None
     ) -> Float[Tensor, "tokens n"]:
         """The inputs of ``matrix`` over all tokens; the callbacks in ``watched`` see those of other modules."""
-        found: list[Tensor] = []
+        found: list[Tensor] = []  # one, filled batch by batch: the widest of all, it should not be there twice
+        done = 0
 
         def stop(_: nn.Module, args: tuple[Tensor, ...]) -> None:
-            found.append(args[0].flatten(0, -2))
+            nonlocal done
+            x = args[0].flatten(0, -2)
+            if not found:
+                found.append(x.new_empty(self._hidden.shape[0] * self._hidden.shape[1], x.shape[1]))
+            found[0][done : done + len(x)] = x
+            done += len(x)
             raise _Reached
 
         def watch(callback: Callable[[Tensor], None]) -> Any:
@@ -305,7 +312,7 @@ class _Probe:
         finally:
             for handle in handles:
                 handle.remove()
-        return torch.cat(found)
+        return found[0]
 
     def run(self) -> None:
         """Overwrite the states by those that leave the block."""

@@ -75,6 +75,15 @@ def test_scores_are_those_of_transformers_running_the_pruned_weights(made, strea
     assert pruned.parameters_removed == removed
 
 
+def test_attention_wider_than_the_model(tmp_path, new_run, windows):
+    """A head dimension of its own: 6 heads of 12 where the model is 32 wide."""
+    path = make_model(tmp_path / "m", "qwen3", num_attention_heads=6, num_key_value_heads=3, head_dim=12)
+    options = Options(target=0.3, gqa="expand", layer_ratio="uniform")
+    pruned = prune_model(StreamedModel(resolve(path)), options, windows(12), windows(3, seed=1), new_run())
+    assert pruned.score is not None
+    torch.testing.assert_close(pruned.score.nll, nll(whole_model(pruned, path), windows(3, seed=1)), rtol=1e-5, atol=0)
+
+
 @pytest.mark.parametrize("family", MADE)
 def test_without_repair_it_is_the_dense_model_with_zeros(made, streamed, new_run, windows, family):
     pruned = prune_model(
