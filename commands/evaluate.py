@@ -18,7 +18,7 @@ def evaluate(
         list[str] | None,
         typer.Argument(
             metavar="MODEL",
-            help="Aliases, Hugging Face ids, model directories (plain or packed by quantize) or .gguf files; "
+            help="Aliases, Hugging Face ids, model directories (plain, from prune or packed by quantize) or .gguf files; "
             "the first is what the others are compared with. [default: tiny]",
             autocompletion=opt.complete_model,
         ),

@@ -35,7 +35,7 @@ def test_all_variants_were_judged_on_the_same_windows():
     found = losses("tiny", "quick", 0.2)
     assert found.keys() == {*variants(0.2, 0), "dense"}
     assert len({x.shape for x in found.values()}) == 1
-    assert all(found["dense"].mean() < x.mean() for x in found.values() if x is not found["dense"])
+    assert max(found, key=lambda name: found[name].mean()) == "random"
 
 
 def test_names_are_unique_and_options_have_a_meaning():
