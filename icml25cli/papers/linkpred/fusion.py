@@ -150,7 +150,7 @@ class LinkFusion(nn.Module):
 class VisionHead(nn.Module):
     """A score from the picture alone."""
 
-    def __init__(self, standardised: Standardised, dropout: float = 0.3) -> None:
+    def __init__(self, standardised: Standardised, dropout: float = 0.5) -> None:
         super().__init__()
         self.standardised = standardised
         self.layers = mlp(len(standardised.mean), VISION_HIDDEN, 2, dropout)

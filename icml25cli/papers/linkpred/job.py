@@ -21,10 +21,10 @@ from icml25cli.papers.linkpred.graph import Graph
 from icml25cli.papers.linkpred.heuristics import HEURISTICS
 from icml25cli.papers.linkpred.metrics import summary
 from icml25cli.papers.linkpred.splits import Split
-from icml25cli.papers.linkpred.study import METHODS, Options, Scored, Study
+from icml25cli.papers.linkpred.study import METHODS, PICTURED, Options, Scored, Study
 
 DEFAULT_BASELINES = ("base", "base+degree", "gvn", "e-gvn", "vision-only", "counts-only", "heuristics")
-PICTURED = ("gvn", "e-gvn", "vision-only", "moe", "concat")  # methods that have pictures to shuffle
+WITH_PICTURES = ("gvn", "e-gvn", "vision-only", "moe", "concat")  # methods that have pictures to shuffle
 PLACEBO = "placebo"
 Row = dict[str, float | int | str | None]
 
@@ -60,7 +60,7 @@ class Plan:
     @property
     def with_placebo(self) -> bool:
         """Without pictures in the main method there are none to shuffle."""
-        return self.placebo and self.method in PICTURED
+        return self.placebo and self.method in WITH_PICTURES
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,6 +165,8 @@ class Result:
         if self.plan.with_placebo:
             said.append("placebo is the main method with pictures of other pairs or nodes, drawn at random.")
         methods = self.plan.methods
+        if self.study.drawn_pairs is not None and len(split.supervised) > PICTURED:
+            said.append(f"{PICTURED:,} of {len(split.supervised):,} training edges, drawn at random, have pictures.")
         for kind, shown in (("pairs", self.study.drawn_pairs), ("nodes", self.study.drawn_nodes)):
             if shown is not None:
                 said.append(f"{len(shown.kind):,} pictures of {kind}, {len(shown.table):,} of them different.")

@@ -56,6 +56,8 @@ BASES = ("gcn", "sage", "gin", "ncn", "ncnc")
 METHODS = ("base", "base+degree", "gvn", "e-gvn", "vision-only", "counts-only", "degree-only", "moe", "concat")
 HEADS = {"vision-only": "vision", "counts-only": "counts", "degree-only": "degree"}  # models of features alone, by unit
 FUSIONS = ("late", "link")
+HEAD_RATE = 5e-4  # learning rate of models of features alone: pictures have many features, and edges are few
+PICTURED = 20_000  # training edges that get pictures at most: more teach little, and each costs five pictures
 POOL = 4  # negatives a positive that have pictures; each epoch draws of them
 
 
@@ -161,18 +163,26 @@ class Study:
     # --- pairs and their pictures --------------------------------------------------------------------------------
 
     @cached_property
+    def _pictured(self) -> Int64[ndarray, "p 2"]:
+        """Positives of training that have pictures."""
+        positives = self.split.supervised
+        if len(positives) <= PICTURED:
+            return positives
+        return positives[np.random.default_rng((self.split.seed, 0)).permutation(len(positives))[:PICTURED]]
+
+    @cached_property
     def _pool(self) -> Int64[ndarray, "k 2"]:
         """Negatives of training that have pictures: uniform, never training edges."""
         n = self.graph.num_nodes
         free = n * (n - 1) // 2 - len(self._known)
         rng = np.random.default_rng((self.split.seed, 1))
-        return sample_negatives(n, min(POOL * len(self.split.supervised), free), self._known, rng)
+        return sample_negatives(n, min(POOL * len(self._pictured), free), self._known, rng)
 
     @cached_property
     def _parts(self) -> dict[str, Int64[ndarray, "*b 2"]]:
         valid, test = self.split.valid, self.split.test
         return {
-            "positives": self.split.supervised,
+            "positives": self._pictured,
             "pool": self._pool,
             "valid": valid.positives,
             "valid_negatives": valid.negatives,
@@ -255,7 +265,8 @@ class Study:
             drawn = draw(positives, self.graph.num_nodes, self._known, rng)
             return Pairs(drawn), np.arange(len(positives))
 
-        return self._trained(unit, placebo, model, self._pairs(None), negatives, self.options.recipe, seconds)
+        pairs = {name: Pairs(part) for name, part in self._parts.items()} | {"positives": Pairs(positives)}
+        return self._trained(unit, placebo, model, pairs, negatives, self.options.recipe, seconds)
 
     def _node_fused(self, placebo: int) -> Scored:
         pictures = self.node_pictures
@@ -293,7 +304,7 @@ class Study:
         seen = self._shuffled(seen, placebo)
         torch.manual_seed(self.split.seed)
         model = VisionHead(self._standardised(seen))
-        recipe = replace(self.options.recipe, base_rate=self.options.recipe.fusion_rate)
+        recipe = replace(self.options.recipe, base_rate=HEAD_RATE)
         pairs = self._pairs(seen)
         seconds = self._picture_seconds["pairs"] if unit == "vision" else 0.0
         return self._trained(unit, placebo, model, pairs, self._pooled(pairs), recipe, seconds)
@@ -323,7 +334,7 @@ class Study:
 
     def _pooled(self, pairs: dict[str, Pairs]) -> Callable[[np.random.Generator], tuple[Pairs, ndarray]]:
         def negatives(rng: np.random.Generator) -> tuple[Pairs, ndarray]:
-            count = len(self.split.supervised)
+            count = len(self._pictured)
             size = len(self._pool)
             return pairs["pool"], rng.permutation(size)[:count] if size >= count else rng.integers(size, size=count)
 

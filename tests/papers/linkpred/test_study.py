@@ -13,6 +13,7 @@ import torch
 
 from icml25cli.core.errors import InputError, UsageError
 from icml25cli.papers.linkpred import figures
+from icml25cli.papers.linkpred import study as study_module
 from icml25cli.papers.linkpred.encoders import load_encoder
 from icml25cli.papers.linkpred.graph import Graph, codes, contains
 from icml25cli.papers.linkpred.heuristics import HEURISTICS
@@ -86,6 +87,18 @@ def test_negatives_with_pictures_are_no_training_edges_and_may_be_held_out_ones(
     assert not contains(np.sort(codes(split.train, 50)), pool).any()
     held_out = np.sort(codes(np.concatenate([split.valid.positives, split.test.positives]), 50))
     assert contains(held_out, pool).any()  # avoiding them would tell where they are
+
+
+def test_of_many_edges_some_get_pictures_and_all_are_trained_on(graph, split, monkeypatch):
+    monkeypatch.setattr(study_module, "PICTURED", 30)
+    few = Study(graph, split, ENCODER, OPTIONS)
+    positives = few._parts["positives"]
+    assert len(positives) == 30
+    assert contains(np.sort(codes(split.train, 50)), codes(positives, 50)).all()
+    assert len(few._pool) == 30 * POOL
+    whole = Study(graph, split, ENCODER, OPTIONS)
+    assert (few.scored("base").test[0] == whole.scored("base").test[0]).all()
+    assert np.isfinite(few.scored("gvn").test[0]).all()
 
 
 def test_a_placebo_keeps_the_pictures_of_a_part_and_forgets_whose_they_are(study):
