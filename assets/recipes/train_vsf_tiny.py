@@ -6,7 +6,7 @@ Writes weights, card and log to assets/vsf_tiny when the last step is done. Inte
 the last checkpoint in --work and ends with the same bytes (same machine and thread count): every picture of a step is
 derived from the seed and the step's number, so weights and optimiser are the whole state.
 
-Pictures are of pairs and nodes of graphs by nine generators; the gate is on pictures of graphs by four others.
+Pictures are those of vsf_tiny_pictures.py; the gate is on pictures of graphs by generators that training never used.
 """
 
 import argparse
@@ -15,244 +15,22 @@ import math
 import os
 import platform
 import time
-from collections.abc import Callable
 from pathlib import Path
 
-import networkx as nx
 import numpy as np
 import torch
-from jaxtyping import Float32, Int64, UInt8
-from numpy import ndarray
 from safetensors.torch import save_file
+from vsf_tiny_pictures import COUNTS, DISTANCES, OF_PAIRS, OTHERS, TRAINING, pictures
 
 from icml25cli.core.files import atomic_path
-from icml25cli.core.jit import compiled
-from icml25cli.papers.linkpred.canonical import canonical_graphs
-from icml25cli.papers.linkpred.graph import adjacency
-from icml25cli.papers.linkpred.layout import spring_layout
-from icml25cli.papers.linkpred.raster import paint
-from icml25cli.papers.linkpred.subgraphs import Subgraphs, link_subgraphs, node_subgraphs
-from icml25cli.papers.linkpred.vsf_tiny import SIZE, WIDTH, VsfTiny, planes
+from icml25cli.papers.linkpred.vsf_tiny import WIDTH, VsfTiny, planes
 
 TARGET = Path(__file__).resolve().parents[1] / "vsf_tiny"
 BATCH = 128
 CHUNK = 16  # batches of one draw of graphs
-PARENTS = 64  # graphs a chunk: of fewer, the last ones would sway the statistics of normalisation
-COUNTS = (
-    "nodes",
-    "edges",
-    "smaller_degree",
-    "larger_degree",
-    "triangles",
-    "clustering",
-    "common_neighbors",
-    "adamic_adar",
-    "resource_allocation",
-    "jaccard",
-)  # the last four are of pairs alone
-OF_PAIRS = 6
-LINEAR, ROOTS = (5, 9), (6, 7, 8)  # learnt as they are and as their roots, all others as log(1 + x)
-DISTANCES = ("2", "3", "4 or more", "none")
 GATE = 0.95  # R² of common neighbours on held-out generators
 EVAL_EVERY, CHECKPOINT_EVERY = 500, 100
 HELD_OUT = 4096  # pictures of pairs
-
-
-# --- graphs ------------------------------------------------------------------------------------------------------
-
-
-def erdos_renyi(n: int, degree: float, rng: np.random.Generator) -> nx.Graph:
-    return nx.fast_gnp_random_graph(n, min(1, degree / n), seed=int(rng.integers(2**31)))
-
-
-def barabasi_albert(n: int, degree: float, rng: np.random.Generator) -> nx.Graph:
-    return nx.barabasi_albert_graph(n, max(1, round(degree / 2)), seed=int(rng.integers(2**31)))
-
-
-def watts_strogatz(n: int, degree: float, rng: np.random.Generator) -> nx.Graph:
-    k = max(2, 2 * round(degree / 2))
-    return nx.watts_strogatz_graph(n, k, rng.uniform(0, 0.5), seed=int(rng.integers(2**31)))
-
-
-def stochastic_blocks(n: int, degree: float, rng: np.random.Generator) -> nx.Graph:
-    blocks = int(rng.integers(2, max(3, n // 12)))
-    mixing = rng.uniform(0.02, 0.4)  # share of a node's edges that leave its block
-    sizes = [n // blocks] * blocks
-    within = min(0.95, degree * (1 - mixing) / sizes[0])
-    between = min(0.5, degree * mixing / n)
-    p = np.full((blocks, blocks), between) + np.eye(blocks) * (within - between)
-    return nx.stochastic_block_model(sizes, p, seed=int(rng.integers(2**31)))
-
-
-def planted_cliques(n: int, degree: float, rng: np.random.Generator) -> nx.Graph:
-    graph = erdos_renyi(n, degree / 2, rng)
-    for _ in range(max(1, n // 40)):
-        members = rng.choice(n, int(rng.integers(4, 25)), replace=False)
-        graph.add_edges_from((u, v) for i, u in enumerate(members) for v in members[:i] if rng.random() < 0.9)
-    return graph
-
-
-def power_law_cluster(n: int, degree: float, rng: np.random.Generator) -> nx.Graph:
-    return nx.powerlaw_cluster_graph(n, max(1, round(degree / 2)), rng.uniform(0.3, 1), seed=int(rng.integers(2**31)))
-
-
-def random_geometric(n: int, degree: float, rng: np.random.Generator) -> nx.Graph:
-    return nx.random_geometric_graph(n, math.sqrt(degree / (math.pi * n)), seed=int(rng.integers(2**31)))
-
-
-def configuration(n: int, degree: float, rng: np.random.Generator) -> nx.Graph:
-    degrees = np.minimum((rng.pareto(1.5, n) + 1) * degree / 3, n / 4).astype(int) + 1
-    degrees[0] += degrees.sum() % 2
-    return nx.Graph(nx.configuration_model(degrees.tolist(), seed=int(rng.integers(2**31))))
-
-
-def duplication_divergence(n: int, degree: float, rng: np.random.Generator) -> nx.Graph:
-    return nx.duplication_divergence_graph(n, rng.uniform(0.3, 0.6), seed=int(rng.integers(2**31)))
-
-
-def caves(n: int, degree: float, rng: np.random.Generator) -> nx.Graph:
-    size = int(np.clip(degree, 3, 20))
-    return nx.relaxed_caveman_graph(max(2, n // size), size, rng.uniform(0.05, 0.6), seed=int(rng.integers(2**31)))
-
-
-def autonomous_systems(n: int, degree: float, rng: np.random.Generator) -> nx.Graph:
-    return nx.random_internet_as_graph(n, seed=int(rng.integers(2**31)))
-
-
-def closed_wedges(n: int, degree: float, rng: np.random.Generator) -> nx.Graph:
-    """Preferential attachment, in which some neighbours of hubs are then linked."""
-    graph = barabasi_albert(n, degree / 2, rng)
-    neighbours = {v: list(graph[v]) for v in graph}
-    for v in rng.choice(n, n):
-        if len(neighbours[v]) > 1:
-            graph.add_edge(*(int(w) for w in rng.choice(neighbours[v], 2, replace=False)))
-    return graph
-
-
-def sparse_trees(n: int, degree: float, rng: np.random.Generator) -> nx.Graph:
-    graph = nx.random_labeled_tree(n, seed=int(rng.integers(2**31)))
-    graph.add_edges_from(map(tuple, rng.integers(n, size=(n // 4, 2)).tolist()))
-    return graph
-
-
-Generator = Callable[[int, float, np.random.Generator], nx.Graph]
-TRAINING: tuple[Generator, ...] = (
-    erdos_renyi,
-    barabasi_albert,
-    watts_strogatz,
-    stochastic_blocks,
-    planted_cliques,
-    caves,
-    autonomous_systems,
-    closed_wedges,
-    sparse_trees,
-)
-OTHERS: tuple[Generator, ...] = (power_law_cluster, random_geometric, configuration, duplication_divergence)
-
-
-def parent(generators: tuple[Generator, ...], rng: np.random.Generator) -> tuple[Int64[ndarray, "m 2"], int]:
-    """Edges, smaller end first, and number of nodes of a graph of a hundred to a thousand nodes."""
-    n, degree = int(10 ** rng.uniform(2, 3)), float(10 ** rng.uniform(0.3, 1.2))
-    graph = generators[rng.integers(len(generators))](n, degree, rng)
-    graph.remove_edges_from(list(nx.selfloop_edges(graph)))
-    edges = np.array(graph.edges, np.int64).reshape(-1, 2)
-    return np.sort(edges, axis=1), graph.number_of_nodes()
-
-
-def pairs_of(edges: ndarray, n: int, count: int, rng: np.random.Generator) -> Int64[ndarray, "count 2"]:
-    """Half edges, a quarter pairs that share a neighbour, a quarter any pairs."""
-    matrix = adjacency(edges, n)
-    linked = edges[rng.integers(len(edges), size=count // 2)]
-    middle = edges[rng.integers(len(edges), size=count // 4), rng.integers(2, size=count // 4)]
-    two = np.array([rng.choice(matrix.indices[matrix.indptr[w] : matrix.indptr[w + 1]], 2) for w in middle])
-    pairs = np.concatenate([linked, two.reshape(-1, 2), rng.integers(n, size=(count, 2))])
-    return pairs[pairs[:, 0] != pairs[:, 1]][:count]
-
-
-def pictures(
-    generators: tuple[Generator, ...], count: int, rng: np.random.Generator, *, pairs_only: bool = False
-) -> tuple[UInt8[ndarray, "b s s"], Float32[ndarray, "b 11"]]:
-    """Pictures and what is to be read off them: ``COUNTS`` as learnt, then the class of distance; NaN for no pair."""
-    drawn, known = [], []
-    each = -(-count // PARENTS)
-    while sum(map(len, drawn)) < count:
-        edges, n = parent(generators, rng)
-        if len(edges) < 8:
-            continue
-        matrix = adjacency(edges, n)
-        if pairs_only or rng.random() < 0.85:
-            hops = 1 if pairs_only or rng.random() < 0.85 else 2
-            graphs = link_subgraphs(matrix, pairs_of(edges, n, each, rng), hops=hops, seed=int(rng.integers(2**31)))
-        else:
-            hops = 1 if rng.random() < 0.3 else 2
-            graphs = node_subgraphs(matrix, rng.integers(n, size=each), hops=hops, seed=int(rng.integers(2**31)))
-        graphs, _ = canonical_graphs(graphs)
-        drawn.append(paint(graphs, spring_layout(graphs), SIZE))
-        known.append(counts(graphs))
-    order = rng.permutation(sum(map(len, drawn)))[:count]
-    return np.concatenate(drawn)[order], np.concatenate(known)[order]
-
-
-def counts(graphs: Subgraphs) -> Float32[ndarray, "b 11"]:
-    raw = _counts(graphs.node_start, graphs.edge_start, graphs.edges, graphs.targets)
-    for i in range(len(COUNTS)):
-        if i not in LINEAR:
-            raw[:, i] = np.sqrt(raw[:, i]) if i in ROOTS else np.log1p(raw[:, i])
-    return raw
-
-
-@compiled
-def _counts(node_start, edge_start, edges, targets):
-    result = np.full((len(node_start) - 1, 11), np.nan, np.float32)
-    for b in range(len(result)):
-        n = node_start[b + 1] - node_start[b]
-        near = np.zeros((n, n), np.bool_)
-        for e in range(edge_start[b], edge_start[b + 1]):
-            near[edges[e, 0], edges[e, 1]] = near[edges[e, 1], edges[e, 0]] = True
-        degree = near.sum(axis=1)
-        triangles, clustering = 0, 0.0
-        for i in range(n):
-            closed = 0
-            around = np.flatnonzero(near[i])
-            for a in range(len(around)):
-                for c in range(a):
-                    closed += near[around[a], around[c]]
-            triangles += closed
-            if degree[i] > 1:
-                clustering += closed / (degree[i] * (degree[i] - 1) / 2) / n
-        ends = (degree[0], degree[targets - 1])
-        result[b, 0], result[b, 1] = n, edge_start[b + 1] - edge_start[b]
-        result[b, 2], result[b, 3] = min(ends), max(ends)
-        result[b, 4], result[b, 5] = triangles / 3, clustering
-        if targets == 2:
-            common, aa, ra = 0, 0.0, 0.0
-            for w in range(2, n):
-                if near[0, w] and near[1, w]:
-                    common += 1
-                    aa += 1 / np.log(degree[w])
-                    ra += 1 / degree[w]
-            result[b, 6], result[b, 7], result[b, 8] = common, aa, ra
-            result[b, 9] = common / max(1, ends[0] + ends[1] - common)
-            reached = near[0].copy()
-            for length in range(2, 5):
-                nearer = reached.copy()
-                for i in np.flatnonzero(nearer):
-                    reached |= near[i]
-                if reached[1]:
-                    result[b, 10] = length - 2
-                    break
-            if not reached[1]:
-                while True:  # farther than four, or not at all
-                    nearer = reached.copy()
-                    for i in np.flatnonzero(nearer):
-                        reached |= near[i]
-                    if (nearer == reached).all():
-                        break
-                result[b, 10] = 2 if reached[1] else 3
-    return result
-
-
-# --- training ----------------------------------------------------------------------------------------------------
 
 
 class Reader(torch.nn.Module):
@@ -278,7 +56,7 @@ def loss_of(reader: Reader, drawn: torch.Tensor, known: torch.Tensor) -> torch.T
     there = ~error.isnan()
     mse = torch.where(there, error, 0.0).square().sum(0) / there.sum(0).clamp(min=1)
     pairs = ~known[:, -1].isnan()
-    weight = torch.tensor([1.0] * OF_PAIRS + [3.0] * 4) / 18  # what tells of a link counts more
+    weight = torch.tensor([1.0] * OF_PAIRS + [4.0] * 4) / 22  # what tells of a link counts more
     distance = torch.nn.functional.cross_entropy(logits[pairs], known[pairs, -1].long()) if pairs.any() else 0
     return (mse * weight).sum() + 0.05 * distance
 
@@ -308,7 +86,7 @@ def rate_at(step: int, steps: int) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", type=Path, required=True, help="folder for checkpoints and the log")
-    parser.add_argument("--steps", type=int, default=4500, help=f"of {BATCH} pictures")
+    parser.add_argument("--steps", type=int, default=6000, help=f"of {BATCH} pictures")
     parser.add_argument("--rate", type=float, default=2e-3, help="peak learning rate")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--pause-after", type=int, help="stop after this step; the same command goes on from there")
@@ -332,21 +110,21 @@ def main() -> None:
         "seconds": 0.0,
         "steps": [],
     }
-    checkpoint, first = args.work / "checkpoint.pt", 0
+    checkpoint, first, running = args.work / "checkpoint.pt", 0, []
     if checkpoint.exists():
         state = torch.load(checkpoint, weights_only=True)
         if state["log"]["settings"] != settings:
             raise SystemExit(f"{checkpoint} was made with other settings: {state['log']['settings']}")
         reader.load_state_dict(state["reader"])
         optimizer.load_state_dict(state["optimizer"])
-        log, first = state["log"], state["step"]
+        log, first, running = state["log"], state["step"], state["running"]
     else:
         known = pictures(TRAINING, HELD_OUT, np.random.default_rng((args.seed, 2, 0)))[1][:, :-1]
         reader.mean.copy_(torch.from_numpy(np.nanmean(known, axis=0)))
         reader.std.copy_(torch.from_numpy(np.nanstd(known, axis=0)))
 
     started = time.monotonic() - log["seconds"]
-    running, chunk, chunk_number = [], None, -1
+    chunk, chunk_number = None, -1
     for step in range(first, args.steps):
         number, place = divmod(step, CHUNK)
         if number != chunk_number:
@@ -372,22 +150,43 @@ def main() -> None:
             running = []
         if done % CHECKPOINT_EVERY == 0 or done in (args.steps, args.pause_after):
             state = {"reader": reader.state_dict(), "optimizer": optimizer.state_dict(), "log": log, "step": done}
+            state["running"] = running
             torch.save(state, checkpoint.with_suffix(".part"))
             os.replace(checkpoint.with_suffix(".part"), checkpoint)
         if done == args.pause_after:
             return
+    finish(reader, args.seed)
+    log["shipped"] = {name: quality(reader, *test) for name, test in tests.items()}
+    print(json.dumps(log["shipped"]))
     write(reader, log)
 
 
+@torch.no_grad()
+def finish(reader: Reader, seed: int) -> None:
+    """Statistics of normalisation over many pictures instead of the last ones, and weights in half precision."""
+    for module in reader.modules():
+        if isinstance(module, torch.nn.BatchNorm2d):
+            module.reset_running_stats()
+            module.momentum = None  # the mean over all batches
+    reader.train()
+    for part in range(8):
+        drawn, _ = pictures(TRAINING, 2048, np.random.default_rng((seed, 3, part)))
+        for batch in torch.from_numpy(drawn).split(512):
+            reader(batch)
+    for value in reader.encoder.state_dict().values():
+        if value.is_floating_point():
+            value.copy_(value.half())
+
+
 def write(reader: Reader, log: dict) -> None:
-    """Weights in half precision, the log, and the card."""
+    """Weights, the log, and the card."""
     weights = {
         name: value.half().contiguous()
         for name, value in reader.encoder.state_dict().items()
         if value.is_floating_point()
     }
-    last = log["steps"][-1]
-    gate = last["held_out"]["common_neighbors_raw"], last["held_out"]["common_neighbors"]
+    held_out = log["shipped"]["held_out"]
+    gate = held_out["common_neighbors_raw"], held_out["common_neighbors"]
     with atomic_path(TARGET, force=True) as new:
         new.mkdir()
         save_file(weights, new / "model.safetensors")
@@ -396,7 +195,7 @@ def write(reader: Reader, log: dict) -> None:
 
 
 def card(log: dict, passes: bool) -> str:
-    last, settings = log["steps"][-1], log["settings"]
+    last, settings = log["shipped"], log["settings"]
     names = [*COUNTS, "common_neighbors_raw", "distance_accuracy"]
     rows = "\n".join(f"| {n} | {last['held_out'][n]:.3f} | {last['same'][n]:.3f} |" for n in names)
     return f"""---
@@ -417,9 +216,10 @@ graph that anybody evaluates on. It knows boxes and lines, and nothing else of w
 autocast, seed {settings["seed"]}; {log["seconds"]:.0f} seconds on {log["machine"]}.
 Graphs of 100 to 1000 nodes and mean degree 2 to 16: Erdős–Rényi, Barabási–Albert with and without closed wedges,
 Watts–Strogatz, stochastic blocks, planted cliques, relaxed caves, autonomous systems, trees with some more edges.
-Pictures: pairs with one hop (72 %) and two hops (13 %), nodes (15 %); half of the pairs are edges, a quarter share a
-neighbour, a quarter are any. Each count is a linear function of the features. The same machine and versions give the
-same bytes, interrupted or not.
+Pictures: 45 % neighbourhoods of pairs drawn by themselves (any share of common neighbours, any density), 44 % pairs of
+these graphs with one hop or two, 11 % nodes; of the pairs half are edges, a quarter share a neighbour, a quarter are
+any. Each count is a linear function of the features. The same machine and versions give the same bytes, interrupted or
+not.
 
 ## Quality
 

@@ -78,8 +78,8 @@ class _Group:
         self.columns = (
             int(exp(rng.uniform(0, log(columns + 1)))) if rng.random() < 0.6 else int(rng.integers(columns) + 1)
         )
-        most = torch.from_numpy(rng.integers(2, classes + 1, tables))
-        self.number = torch.where(self.rand(tables) < 0.5, 2, 2 + (self.rand(tables) * (most - 1)).long())
+        # v1 draws the most there may be first, and so hardly ever as many as ten.
+        self.number = torch.where(self.rand(tables) < 0.5, 2, 2 + (self.rand(tables) * (classes - 1)).long())
 
     def rand(self, *shape: int) -> Tensor:
         return torch.rand(shape, generator=self.source)
