@@ -18,8 +18,8 @@ def evaluate(
         list[str] | None,
         typer.Argument(
             metavar="MODEL",
-            help="Aliases, Hugging Face ids, model directories (plain, from prune or packed by quantize) or .gguf files; "
-            "the first is what the others are compared with. [default: tiny]",
+            help="Aliases, Hugging Face ids, model directories (plain, from prune or packed by quantize) or .gguf "
+            "files; the first is what the others are compared with. [default: tiny]",
             autocompletion=opt.complete_model,
         ),
     ] = None,
