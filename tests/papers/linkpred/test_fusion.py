@@ -140,7 +140,8 @@ def test_node_fusion_is_the_equation(attention, kind):
     z = fused.transform(torch.from_numpy((pictures - pictures.mean(0)) / pictures.std(0)))
     alpha = torch.ones(6, 1)
     if attention != "constant":
-        first, second = fused.attention.first, fused.attention.second
+        layers: Any = fused.attention
+        first, second = layers.first, layers.second
         alpha = torch.sigmoid(second(torch.tanh(first(torch.cat([own, z], dim=1)))))
     assert alpha.shape == (6, 5 if attention == "channel" else 1)
     weight = torch.randn(3, 5)
