@@ -128,7 +128,7 @@ def test_parquet_keeps_whole_numbers_whole(tmp_path):
         ('"a,b\nb,c\n', "no table of edges"),
         (b"\x00\x01\x02" * 30, "no text"),
         (b"a,b\nb,\xff\xfe\n", "no table of edges"),
-        (gzip.compress(b"a,b\n" * 1000)[:-20], "not a whole gzip"),
+        (gzip.compress(b"a,b\n" * 1000, mtime=0)[:-20], "not a whole gzip"),
     ],
 )
 def test_what_is_no_table_of_edges_is_refused(read, text, said):
