@@ -11,9 +11,11 @@ of pruning alone: reading files a block at a time with us, with the model in mem
 """
 
 import argparse
+import logging
 import os
 import tempfile
 import time
+import warnings
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -41,6 +43,8 @@ MOST = 2.0  # times a peer's seconds
 
 
 def main(arguments: argparse.Namespace) -> None:
+    logging.disable(logging.INFO)  # optipfair reports its progress there
+    warnings.filterwarnings("ignore", message="Unwrapped parameters")  # norms are cut nowhere, which is right
     source = resolve(arguments.model)
     streamed = StreamedModel(source)
     anatomy = examine(streamed)
@@ -71,7 +75,8 @@ def row(name: str, share: float, nll: Tensor, base: Tensor, seconds: float) -> N
     more = paired_difference(nll.mean(1), base.mean(1))
     print(
         f"{name:24}{share:9.2%}{fit.mean:11.2f} ± {fit.standard_error:<5.2f}"
-        f"{more.mean:11.4f} ± {more.standard_error:<6.4f}{seconds:9.1f}"
+        f"{more.mean:11.4f} ± {more.standard_error:<6.4f}{seconds:9.1f}",
+        flush=True,
     )
 
 
