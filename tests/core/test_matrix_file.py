@@ -6,7 +6,7 @@ import torch
 from safetensors.torch import save_file
 
 from icml25cli.core.errors import InputError
-from icml25cli.papers.quantize.matrix_file import is_matrix_file, read_matrix
+from icml25cli.core.matrix_file import is_matrix_file, read_matrix
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
 

@@ -3,6 +3,7 @@
 Knows formats of arrays. Does not know what a matrix means.
 """
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ SUFFIXES = (".npy", ".npz", ".safetensors")
 
 def is_matrix_file(named: str) -> bool:
     """Whether a word means such a file, by the end of its name."""
-    return _split(named)[0].suffix.lower() in SUFFIXES
+    return split_name(named)[0].suffix.lower() in SUFFIXES
 
 
 def read_matrix(named: str) -> Shaped[ndarray, "rows columns"]:
@@ -30,7 +31,7 @@ def read_matrix(named: str) -> Shaped[ndarray, "rows columns"]:
         InputError: the file is absent, torn, of another kind or holds objects, there is no such key, several matrices
             and no key, or an array of another rank.
     """
-    file, key = _split(named)
+    file, key = split_name(named)
     if file.suffix.lower() == ".safetensors":
         matrix = _from_safetensors(file, key)
     elif file.suffix.lower() == ".npz":
@@ -46,10 +47,11 @@ def read_matrix(named: str) -> Shaped[ndarray, "rows columns"]:
     return matrix
 
 
-def _split(named: str) -> tuple[Path, str | None]:
+def split_name(named: str, suffixes: Collection[str] = SUFFIXES) -> tuple[Path, str | None]:
+    """``FILE:KEY`` as its two parts, where FILE ends in one of ``suffixes``; a file of the whole name goes first."""
     whole = expand(named)
     file, colon, key = named.rpartition(":")
-    if not colon or whole.exists() or Path(file).suffix.lower() not in SUFFIXES:
+    if not colon or whole.exists() or Path(file).suffix.lower() not in suffixes:
         return whole, None
     return expand(file), key
 
@@ -57,7 +59,7 @@ def _split(named: str) -> tuple[Path, str | None]:
 def _from_safetensors(file: Path, key: str | None) -> ndarray:
     header = read_header(file)
     matrices = [name for name, tensor in header.items() if len(tensor.shape) == 2 and tensor.dtype in FLOATS]
-    name = _chosen(file, key, matrices, header)
+    name = chosen(file, key, matrices, header)
     if header[name].dtype not in FLOATS:
         raise InputError(f"{name} of {file} is stored as {header[name].dtype}", hint="name a tensor of numbers")
     ((_, tensor),) = read_tensors(header, [name])
@@ -67,7 +69,7 @@ def _from_safetensors(file: Path, key: str | None) -> ndarray:
 def _from_npz(file: Path, key: str | None) -> ndarray:
     try:
         with np.load(file, allow_pickle=False) as arrays:
-            return arrays[_chosen(file, key, arrays.files, arrays)]
+            return arrays[chosen(file, key, arrays.files, arrays)]
     except OSError as error:
         raise InputError(f"{file} cannot be read: {error.strerror or error}", hint="check the path") from error
     except InputError:
@@ -78,7 +80,12 @@ def _from_npz(file: Path, key: str | None) -> ndarray:
         ) from error
 
 
-def _chosen(file: Path, key: str | None, matrices: list[str], there: Any) -> str:
+def chosen(file: Path, key: str | None, matrices: list[str], there: Any) -> str:
+    """The name asked for, or that of the only matrix.
+
+    Raises:
+        InputError: there is no such name, or none was given and there are several matrices.
+    """
     if key is not None and key in there:
         return key
     if key is None and len(matrices) == 1:
