@@ -51,7 +51,7 @@ def survey(x: Embeddings) -> Survey:
     weights = np.random.default_rng(0).integers(0, 2**64, d, dtype=np.uint64) | np.uint64(1)
     with Progress(f"rows of {x.name}", x.rows) as progress:
         for start, block in x.blocks():
-            finite: ndarray = np.isfinite(block).all(axis=1)
+            finite = np.asarray(np.isfinite(block).all(axis=1))
             if not finite.all():
                 bad.append(start + np.flatnonzero(~finite))
                 block = block[finite]
