@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from icml25cli.commands import formulate_backend as who
 from icml25cli.core import options as opt
 from icml25cli.core.report import Report, show
 
 if TYPE_CHECKING:
+    from icml25cli.papers.formulate.backends.chat import Chat
     from icml25cli.papers.formulate.explain import Explanation
     from icml25cli.papers.formulate.job import Outcome
 
@@ -86,6 +88,20 @@ def run(
     ] = 0.2,
     top: Annotated[int, typer.Option("--top", min=1, help="Rival readings that are shown.")] = 3,
     strict: Annotated[bool, typer.Option("--strict", help="Exit 1 unless an optimum is found.")] = False,
+    backend: who.Backend = who.BackendOption.grammar,
+    model: who.ModelName = None,
+    base_url: who.BaseUrl = None,
+    api_key_env: who.ApiKeyEnv = "OPENAI_API_KEY",
+    cassette: who.Cassette = None,
+    record: who.Record = None,
+    max_calls: who.MaxCalls = None,
+    max_tokens: who.MaxTokens = 1500,
+    temperature: who.Temperature = 1.0,
+    concurrency: who.Concurrency = 8,
+    request_timeout: who.RequestTimeout = 300.0,
+    device: opt.Device = "auto",
+    allow_download: opt.AllowDownload = False,
+    trust_remote_code: opt.TrustRemoteCode = False,
     seed: opt.Seed = 0,
     output: opt.Output = None,
     force: opt.Force = False,
@@ -94,9 +110,10 @@ def run(
     """Turn PROBLEM into a model, solve it, and show the rival readings and how sure the answer is.
 
     Works offline with a grammar of small word problems: a few things are decided, every number is in the text. It
-    abstains (exit 1) from what it does not understand.
+    abstains (exit 1) from what it does not understand. Language models, with --backend, read any problem.
     """
     from icml25cli.core.errors import CheckFailed
+    from icml25cli.core.progress import Progress
     from icml25cli.core.runs import check_output
     from icml25cli.papers.formulate.explain import explain
     from icml25cli.papers.formulate.job import formulate_text
@@ -105,7 +122,7 @@ def run(
     if output:
         check_output(output, force=force)
     text, source = _text(problem)
-    report = Report("formulate", params={"verb": "run", "problem": source, "backend": "grammar"}, seed=seed)
+    report = Report("formulate", params={"verb": "run", "problem": source, "backend": backend.value}, seed=seed)
     report.params |= {"search": search.value, "prune": prune.value, "rollouts": rollouts}
     settings = Settings(
         candidates=candidates,
@@ -124,8 +141,27 @@ def run(
         time_limit=time_limit,
         seed=seed,
     )
-    outcome = formulate_text(text, settings)
+    asked = who.opened(
+        backend,
+        model=model,
+        base_url=base_url,
+        api_key_env=api_key_env,
+        cassette=cassette,
+        record=record,
+        max_calls=max_calls,
+        max_tokens=max_tokens,
+        temperature=temperature,
+        concurrency=concurrency,
+        request_timeout=request_timeout,
+        device=device,
+        allow_download=allow_download,
+        trust_remote_code=trust_remote_code,
+    )
+    with asked as chat, Progress("expansions", sum(keep**depth for depth in range(4))) as progress:
+        outcome = formulate_text(text, settings, lambda node: progress.advance(), chat)
     report.metrics = {"objective": None, "confidence": outcome.confidence}
+    if chat is not None:
+        _tell(report, chat, outcome)
     unsure = outcome.best is not None and outcome.confidence < min_confidence
     if outcome.best is None or unsure:
         reason = outcome.reason or f"the confidence is {outcome.confidence:.2f}"
@@ -143,6 +179,8 @@ def run(
     if output:
         _write(output, outcome, explanation, report, force=force, time_limit=time_limit)
     show(report, as_json=as_json)
+    if outcome.cut is not None:
+        raise outcome.cut
     if strict and explanation.solution.status != "optimal":
         raise CheckFailed(f"there is no optimum: {explanation.solution.status}", hint="leave out --strict")
 
@@ -169,6 +207,21 @@ def _text(problem: str) -> tuple[str, str]:
         ) from error
 
 
+def _tell(report: Report, chat: "Chat", outcome: "Outcome") -> None:
+    """Which model answered, what that took, and how much its answers differ."""
+    from icml25cli.papers.formulate.tree import diversity
+
+    report.params["model"] = chat.about.model
+    report.metrics |= vars(chat.usage)
+    report.notes += chat.notes
+    if outcome.cut is not None:
+        report.warnings.append(f"the search was cut short: {outcome.cut.message}")
+    if outcome.found is not None:
+        report.metrics["diversity"] = diversity(outcome.found.root)
+        if report.metrics["diversity"] == 0:
+            report.warnings.append("the model gave the same answer every time, so there are no rival readings")
+
+
 def _fill(report: Report, outcome: "Outcome", explanation: "Explanation", top: int, as_json: bool) -> None:
     from icml25cli.papers.formulate.tree import counters
 
@@ -191,12 +244,15 @@ def _fill(report: Report, outcome: "Outcome", explanation: "Explanation", top: i
         "levels": [*counters(outcome.found.root)],
     }
     report.details = {"conflict": [*explanation.members()]}
+    if report.params["backend"] == who.BackendOption.grammar:
+        told = "that this is what the text means. No language model was asked: a grammar read it"
+    else:
+        told = "is the share of the model's readings that have this optimum, no chance of being right"
     report.notes += [
-        f"Confidence {outcome.confidence:.2f} that this is what the text means. No language model was asked: a grammar "
-        "read it, so compare the model with the text before you rely on it.",
+        f"Confidence {outcome.confidence:.2f} {told}, so compare the model with the text before you rely on it.",
         *explanation.sentences(),
     ]
-    report.warnings = explanation.warnings()
+    report.warnings += explanation.warnings()
 
 
 def _write(

@@ -116,7 +116,7 @@ def parse_formulation(content: str, where: object) -> Formulation:
             ``read_formulation`` refuses it.
     """
     try:
-        document = json.loads(content, parse_constant=_refuse, parse_float=_finite, object_pairs_hook=_unrepeated)
+        document = DECODER.decode(content)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{where} is no JSON: {error}", hint="a formulation is one object of five keys") from error
     return read_formulation(document, where)
@@ -153,6 +153,9 @@ def _unrepeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = next(name for name in names if sum(name == other for other, _ in pairs) > 1)
         raise ValueError(f"the field {twice!r} stands twice in one object")
     return names
+
+
+DECODER = json.JSONDecoder(parse_constant=_refuse, parse_float=_finite, object_pairs_hook=_unrepeated)
 
 
 # --- components from JSON and back -------------------------------------------------------------------------------

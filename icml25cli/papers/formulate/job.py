@@ -3,7 +3,7 @@
     outcome = formulate_text(text, Settings())
     outcome.status, outcome.best, outcome.confidence
 
-Knows the search and the grammar. Does not know files, nor how an answer is shown.
+Knows the search and its back ends. Does not know files, nor how an answer is shown.
 """
 
 import math
@@ -11,8 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from icml25cli.core.errors import InputError
+from icml25cli.core.errors import InputError, MissingError
 from icml25cli.papers.formulate.backend import Draft
+from icml25cli.papers.formulate.backends.chat import Chat
+from icml25cli.papers.formulate.backends.language import LanguageModel
 from icml25cli.papers.formulate.grammar.grammar import Grammar
 from icml25cli.papers.formulate.grammar.scope import out_of_scope
 from icml25cli.papers.formulate.linear import LinearModel
@@ -34,6 +36,7 @@ class Outcome:
     found: Found | None
     best: Node | None
     confidence: float  # in [0, 1], that the best leaf is what the text means
+    cut: MissingError | None = None  # what ended the search before its time
 
     def ranked(self) -> list[dict[str, Any]]:
         """A row a distinct reading, best first: what it is worth, and how it differs from the best."""
@@ -59,11 +62,18 @@ class Outcome:
         return rows
 
 
-def formulate_text(text: str, settings: Settings, expanded: Callable[[Node], None] | None = None) -> Outcome:
-    """Read a problem with the grammar, search its readings, and solve the best.
+def formulate_text(
+    text: str, settings: Settings, expanded: Callable[[Node], None] | None = None, chat: Chat | None = None
+) -> Outcome:
+    """Read a problem with the grammar or with a language model, search its readings, and solve the best.
+
+    Args:
+        chat: a language model; the grammar without.
 
     Raises:
         InputError: there is no text, or it is no problem in words (binary, overlong).
+        MissingError: the language model was out of reach or its budget spent before anything was found; later,
+            ``cut`` of the outcome is that error.
     """
     if not text.strip():
         raise InputError("the problem is empty", hint="describe what is decided, its limits and its aim")
@@ -71,17 +81,28 @@ def formulate_text(text: str, settings: Settings, expanded: Callable[[Node], Non
         raise InputError(f"the problem has {len(text)} characters", hint=f"at most {LONGEST} are read")
     if "\0" in text:
         raise InputError("the problem is no text", hint="give words in UTF-8")
-    grammar = Grammar(text)
-    reason = out_of_scope(grammar)
-    if reason is not None:
+    backend = Grammar(text) if chat is None else LanguageModel(text, chat)
+    if isinstance(backend, Grammar) and (reason := out_of_scope(backend)) is not None:
         return Outcome(text, "abstained", reason, None, None, 0.0)
-    found = Search(grammar, grammar, settings, expanded).run()
+    search = Search(backend, backend, settings, expanded)
+    cut = None
+    try:
+        search.run()
+    except MissingError as error:
+        if not search.found.leaves:
+            raise
+        search.found.stopped, cut = "cut short", error
+    found = search.found
     order = found.order()
     if not order:
-        return Outcome(text, "abstained", "no reading of it became a model", found, None, 0.0)
+        reason = "no reading of it became a model"
+        if isinstance(backend, LanguageModel) and backend.unreadable:
+            reason += f": of {backend.answers} answers {backend.unreadable} could not be read"
+        return Outcome(text, "abstained", reason, found, None, 0.0)
     best = order[0]
     assert best.solution is not None
-    return Outcome(text, best.solution.status, "", found, best, confidence(grammar, found, best))
+    sure = confidence(backend, found, best) if isinstance(backend, Grammar) else agreement(found, best)
+    return Outcome(text, best.solution.status, "", found, best, sure, cut)
 
 
 def confidence(grammar: Grammar, found: Found, best: Node) -> float:
@@ -97,6 +118,30 @@ def confidence(grammar: Grammar, found: Found, best: Node) -> float:
     share = 1 / math.fsum(math.exp(min(50.0, (log - own) / 2)) for log in logs)
     missing = len(grammar.unused(best.formulation)) + len(grammar.problem.ignored)
     return round(min(1.0, math.sqrt(share) * math.exp(SHARPNESS * min(0.0, own)) * MISSING**missing), 4)
+
+
+def agreement(found: Found, best: Node) -> float:
+    """How many of a language model's readings have the optimum of the best, in [0, 1].
+
+    Readings count by their Bradley-Terry strength, and against the best stands one more of strength 0: the reading that
+    was not found. No calibration: a model that is always wrong in the same way agrees with itself.
+    """
+    if not is_optimal(best):
+        return 0.1
+    weights = [math.exp(strength) for strength in found.strengths()]
+    same = [w for leaf, w in zip(found.leaves, weights, strict=True) if is_optimal(leaf) and _same_worth(leaf, best)]
+    return round(math.fsum(same) / (math.fsum(weights) + 1), 4)
+
+
+def _same_worth(leaf: Node, best: Node) -> bool:
+    """Whether two leaves have the same optimum, a maximum and the minimum of its negative included."""
+    worth = []
+    for each in (leaf, best):
+        assert each.model is not None
+        assert each.solution is not None
+        assert each.solution.objective is not None
+        worth.append(each.solution.objective * (1 if each.model.sense == "max" else -1))
+    return math.isclose(*worth, rel_tol=1e-6, abs_tol=1e-9)
 
 
 def _draft(leaf: Node) -> Draft:

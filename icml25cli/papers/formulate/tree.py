@@ -128,6 +128,17 @@ def counters(root: Node) -> list[dict[str, Any]]:
     ]
 
 
+def diversity(root: Node) -> float | None:
+    """How much drafts for the same place differ: 0 where all say the same, 1 where no two do; None without two."""
+    others = different = 0
+    for node in root.walk():
+        drafts = [child for child in (*(node.children or ()), *node.rejected) if child.model is not None]
+        if len(drafts) > 1:
+            others += len(drafts) - 1
+            different += sum(draft.status != "pruned-equivalent" for draft in drafts) - 1
+    return different / others if others else None
+
+
 _ADDED = (("parameters", "decision_variables"), ("objective",), ("equality_constraints",), ("inequality_constraints",))
 
 

@@ -1,0 +1,123 @@
+"""Who drafts and judges for `icml25 formulate`: the options, and what they open."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from icml25cli.papers.formulate.backends.chat import Chat, Sampling
+
+
+class BackendOption(StrEnum):
+    grammar = "grammar"
+    openai = "openai"
+    hf = "hf"
+    replay = "replay"
+
+
+Backend = Annotated[
+    BackendOption,
+    typer.Option(
+        "--backend",
+        help="Who drafts and judges: an offline grammar, a model on a server that speaks OpenAI's protocol, a model in "
+        "this process (hf), or a recording.",
+    ),
+]
+ModelName = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        metavar="NAME",
+        help="The server's model, or for hf an alias, a directory, an id or a .gguf file. "
+        "[default: the server's only one; for hf tiny]",
+    ),
+]
+BaseUrl = Annotated[
+    str | None,
+    typer.Option("--base-url", metavar="URL", help="The server, such as http://localhost:8000/v1."),
+]
+ApiKeyEnv = Annotated[
+    str, typer.Option("--api-key-env", metavar="VARIABLE", help="Environment variable that holds the server's key.")
+]
+Cassette = Annotated[
+    Path | None, typer.Option("--cassette", metavar="FILE", help="The recording that --backend replay plays.")
+]
+Record = Annotated[
+    Path | None,
+    typer.Option("--record", metavar="FILE", help="Keep a model's answers; what FILE has already is not asked again."),
+]
+MaxCalls = Annotated[
+    int | None, typer.Option("--max-calls", min=1, help="Requests to the server in all. [default: no limit]")
+]
+MaxTokens = Annotated[int, typer.Option("--max-tokens", min=1, help="Tokens of one answer of a model.")]
+Temperature = Annotated[float, typer.Option("--temperature", min=0, max=5, help="Of a model's answers.")]
+Concurrency = Annotated[
+    int, typer.Option("--concurrency", min=1, max=256, help="Requests at the same time, to servers that answer singly.")
+]
+RequestTimeout = Annotated[float, typer.Option("--request-timeout", min=0.1, help="Seconds a server may be silent.")]
+
+
+@contextlib.contextmanager
+def opened(
+    backend: BackendOption,
+    *,
+    model: str | None,
+    base_url: str | None,
+    api_key_env: str,
+    cassette: Path | None,
+    record: Path | None,
+    max_calls: int | None,
+    max_tokens: int,
+    temperature: float,
+    concurrency: int,
+    request_timeout: float,
+    device: str,
+    allow_download: bool,
+    trust_remote_code: bool,
+) -> "Iterator[Chat | None]":
+    """The language model that was asked for; None is the grammar."""
+    from icml25cli.core.errors import UsageError
+    from icml25cli.core.progress import warn
+    from icml25cli.papers.formulate.backends.chat import Sampling
+    from icml25cli.papers.formulate.backends.recording import Recording, recording
+
+    if (backend is BackendOption.replay) != (cassette is not None):
+        raise UsageError("--backend replay and --cassette FILE go together", hint="give both or neither")
+    if record is not None and backend in (BackendOption.grammar, BackendOption.replay):
+        raise UsageError(f"--record keeps answers of a model, and --backend {backend} asks none", hint="leave it out")
+    if backend is BackendOption.grammar:
+        for name, value in (("--model", model), ("--base-url", base_url)):
+            if value is not None:
+                warn(f"{name} has no effect with --backend grammar")
+        yield None
+        return
+    if cassette is not None:
+        yield Recording(cassette)
+        return
+    sampling = Sampling(temperature, max_tokens)
+    if backend is BackendOption.openai:
+        from icml25cli.papers.formulate.backends.server import Connection, Server
+
+        key = os.environ.get(api_key_env)
+        connection = Connection(base_url, model, key, api_key_env, request_timeout, max_calls, concurrency)
+        chat: Chat = Server(connection, sampling)
+    else:
+        chat = _local(model or "tiny", sampling, device, allow_download, trust_remote_code)
+    if record is None:
+        yield chat
+    else:
+        with recording(record, chat) as recorded:
+            yield recorded
+
+
+def _local(name: str, sampling: "Sampling", device: str, allow_download: bool, trust_remote_code: bool) -> "Chat":
+    from icml25cli.core.models import resolve
+    from icml25cli.papers.formulate.backends.local import Local
+
+    source = resolve(name, allow_download=allow_download, trust_remote_code=trust_remote_code)
+    return Local(source, sampling, device)

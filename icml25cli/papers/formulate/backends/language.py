@@ -1,0 +1,64 @@
+"""A language model as a back end of the search: it proposes components, and judges formulations by votes.
+
+    model = LanguageModel(text, Server(...))
+    Search(model, model, Settings()).run()
+
+Asks with `prompts`, reads with `answers`. An answer of which nothing can be made is no answer: a proposal that is
+empty, a vote that does not count. Knows one text.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from icml25cli.papers.formulate.backend import UNREADABLE, Draft
+from icml25cli.papers.formulate.backends import answers, prompts
+from icml25cli.papers.formulate.backends.chat import Chat, Request
+from icml25cli.papers.formulate.formulation import Formulation
+
+
+class LanguageModel:
+    """Proposer and judge for one text, whose answers come from ``chat``."""
+
+    def __init__(self, text: str, chat: Chat) -> None:
+        self._text, self._chat = text, chat
+        self.name = chat.about.backend
+        self.answers = self.unreadable = 0
+
+    def propose(self, key: str, partial: Formulation, count: int, seed: int) -> list[Any]:
+        texts = self._ask(key, prompts.component(self._text, key, partial), count, seed)
+        return self._read([answers.component(key, text) for text in texts])
+
+    def cluster(self, drafts: Sequence[Draft], votes: int, seed: int) -> list[list[list[int]]]:
+        if len(drafts) < 2:
+            return []
+        labels = prompts.labelled(len(drafts))
+        texts = self._ask("groups", prompts.grouping(self._text, _formulations(drafts), labels), votes, seed)
+        return [vote for vote in self._read([answers.groups(text, labels) for text in texts]) if vote is not None]
+
+    def rank(self, drafts: Sequence[Draft], votes: int, seed: int) -> list[list[int] | None]:
+        labels = prompts.labelled(len(drafts))
+        texts = self._ask("ranks", prompts.ranking(self._text, _formulations(drafts), labels), votes, seed)
+        return self._read([answers.ranks(text, labels) for text in texts])
+
+    def score(self, draft: Draft, votes: int, seed: int) -> list[float | None]:
+        texts = self._ask("score", prompts.scoring(self._text, draft.formulation), votes, seed)
+        return self._read([answers.score(text) for text in texts])
+
+    def compare(self, first: Draft, second: Draft, votes: int, seed: int) -> float:
+        """Share of the readable votes for the first; a half where there are none."""
+        question = prompts.comparison(self._text, first.formulation, second.formulation)
+        texts = self._ask("better", question, votes, seed)
+        counted = [vote for vote in self._read([answers.first_is_better(text) for text in texts]) if vote is not None]
+        return sum(counted) / len(counted) if counted else 0.5
+
+    def _ask(self, form: str, question: str, count: int, seed: int) -> list[str | None]:
+        return self._chat.complete(Request(prompts.SYSTEM, question, count, seed, answers.SCHEMAS[form]))
+
+    def _read(self, read: list[Any]) -> list[Any]:
+        self.answers += len(read)
+        self.unreadable += sum(each is UNREADABLE for each in read)
+        return read
+
+
+def _formulations(drafts: Sequence[Draft]) -> list[Formulation]:
+    return [draft.formulation for draft in drafts]
