@@ -8,6 +8,7 @@ empty, a vote that does not count. Knows one text.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from icml25cli.papers.formulate.backend import UNREADABLE, Draft
@@ -29,11 +30,19 @@ class LanguageModel:
         return self._read([answers.component(key, text) for text in texts])
 
     def cluster(self, drafts: Sequence[Draft], votes: int, seed: int) -> list[list[list[int]]]:
-        if len(drafts) < 2:
-            return []
-        labels = prompts.labelled(len(drafts))
-        texts = self._ask("groups", prompts.grouping(self._text, _formulations(drafts), labels), votes, seed)
-        return [vote for vote in self._read([answers.groups(text, labels) for text in texts]) if vote is not None]
+        """Votes on those that differ; what is the same but for its description is not asked about."""
+        alike: dict[Any, list[int]] = {}
+        for position, draft in enumerate(drafts):
+            declared = frozenset(replace(variable, description="") for variable in draft.formulation.variables or ())
+            alike.setdefault(declared, []).append(position)
+        sets = [*alike.values()]
+        if len(sets) < 2:
+            return [sets]
+        labels = prompts.labelled(len(sets))
+        firsts = [drafts[positions[0]].formulation for positions in sets]
+        texts = self._ask("groups", prompts.grouping(self._text, firsts, labels), votes, seed)
+        read = self._read([answers.groups(text, labels) for text in texts])
+        return [[[i for k in group for i in sets[k]] for group in vote] for vote in read if vote is not None] or [sets]
 
     def rank(self, drafts: Sequence[Draft], votes: int, seed: int) -> list[list[int] | None]:
         labels = prompts.labelled(len(drafts))
