@@ -9,8 +9,9 @@ import shutil
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -20,7 +21,7 @@ from numpy import ndarray
 
 from icml25cli.core.checkpoint import FLOATS, StoredTensor, read_header, tensor_index
 from icml25cli.core.errors import InputError
-from icml25cli.core.files import expand, output_errors
+from icml25cli.core.files import atomic_path, expand, output_errors
 from icml25cli.core.matrix_file import chosen, split_name
 from icml25cli.core.runs import cache_dir
 
@@ -115,6 +116,21 @@ def of_array(name: str, array: Shaped[ndarray, "n d"]) -> Embeddings:
     return _checked(Embeddings(name, array))
 
 
+def write_rows(
+    path: Path, shape: tuple[int, int], blocks: Iterable[Float32[ndarray, "k d"]], *, force: bool = False
+) -> None:
+    """Write blocks of rows, ``shape`` in all, as one .npy of float32, whole or not at all.
+
+    Raises:
+        OutputError: the file exists (without ``force``) or cannot be written.
+    """
+    with atomic_path(path, force=force) as temporary, open(temporary, "wb") as file:
+        header = {"descr": "<f4", "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(file, header)
+        for block in blocks:
+            file.write(np.ascontiguousarray(block, "<f4").data)
+
+
 def _checked(x: Embeddings) -> Embeddings:
     shape, kind = x.stored.shape, x.stored.dtype.kind
     if kind not in "fiu":
@@ -178,17 +194,40 @@ def _spool() -> Iterator[IO[bytes]]:
 
 
 def _npz(file: Path, key: str | None) -> Embeddings:
+    with _opened_npz(file) as names:
+        return Embeddings("", names[chosen(file, key, list(names), names)]())
+
+
+def mapped_npz(file: Path) -> dict[str, Shaped[ndarray, "..."]]:
+    """All arrays of a .npz by name, mapped; those that are compressed from a copy of them in the user's cache.
+
+    Raises:
+        InputError: the file is absent, torn, of another kind, or holds objects.
+    """
+    try:
+        with _opened_npz(file) as names:
+            return {name: read() for name, read in names.items()}
+    except OSError as error:
+        raise InputError(f"{file} cannot be read: {(error.strerror or str(error)).lower()}") from error
+
+
+@contextlib.contextmanager
+def _opened_npz(file: Path) -> Iterator[dict[str, Callable[[], ndarray]]]:
+    """What reads each array of a .npz, by name."""
     try:
         with zipfile.ZipFile(file) as archive, open(file, "rb") as raw:
-            names = {name.removesuffix(".npy"): name for name in archive.namelist() if name.endswith(".npy")}
-            member = archive.getinfo(names[chosen(file, key, list(names), names)])
-            if member.compress_type == zipfile.ZIP_STORED:
-                raw.seek(member.header_offset + 26)  # lengths of the name and the extra field of the local header
-                lengths = raw.read(4)
-                skipped = 30 + int.from_bytes(lengths[:2], "little") + int.from_bytes(lengths[2:], "little")
-                return Embeddings("", _mapped_npy(str(file), raw, member.header_offset + skipped))
-            with archive.open(member) as compressed:
-                return Embeddings("", _spooled_npy(str(file), compressed))
+
+            def read(member: zipfile.ZipInfo) -> ndarray:
+                if member.compress_type == zipfile.ZIP_STORED:
+                    raw.seek(member.header_offset + 26)  # lengths of the name and the extra field of the local header
+                    lengths = raw.read(4)
+                    skipped = 30 + int.from_bytes(lengths[:2], "little") + int.from_bytes(lengths[2:], "little")
+                    return _mapped_npy(str(file), raw, member.header_offset + skipped)
+                with archive.open(member) as compressed:
+                    return _spooled_npy(str(file), compressed)
+
+            members = [member for member in archive.infolist() if member.filename.endswith(".npy")]
+            yield {member.filename.removesuffix(".npy"): partial(read, member) for member in members}
     except (zipfile.BadZipFile, zipfile.LargeZipFile, EOFError, NotImplementedError, RuntimeError, ValueError) as error:
         raise InputError(f"{file} is not a whole .npz file", hint="save it again with numpy.savez") from error
 
