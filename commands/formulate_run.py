@@ -174,7 +174,7 @@ def run(
             else "say it in plain sentences with every number, or write it as JSON",
         )
     assert outcome.best.model is not None
-    explanation = explain(outcome.best.model, solver.value, time_limit)
+    explanation = explain(outcome.best.model, solver.value, time_limit, outcome.wording)
     _fill(report, outcome, explanation, top, as_json)
     if output:
         _write(output, outcome, explanation, report, force=force, time_limit=time_limit)

@@ -75,13 +75,29 @@ def test_abstains(icml25):
 
 
 def test_an_infeasible_text_is_explained_in_its_words(icml25):
-    text = TEXT.replace("At most three buses can be hired.", "At most three buses and at most two vans can be hired.")
-    done = icml25("formulate", text, "--min-confidence", "0", "--json", "--strict")
-    if done.json["answer"]["status"] == "infeasible":
-        assert done.code == 1
-        assert done.json["tables"]["conflict"]
-    else:  # a reading was found in which something is possible
-        assert done.json["metrics"]["confidence"] < 0.8
+    text = TEXT.replace("can be hired.", "can be hired. At most two vans can be hired.")
+    done = icml25("formulate", text, "--json")
+    assert done.code == 0, done.err
+    assert done.json["answer"] == {"status": "infeasible", "solution": {}}
+    assert {row["words"] for row in done.json["tables"]["conflict"]} == {
+        "At most three buses can be hired",
+        "At most two vans can be hired",
+        "At least two hundred pupils travel",
+    }
+    assert 0.2 < done.json["metrics"]["confidence"] <= 0.8
+    assert icml25("formulate", text, "--strict").code == 1
+
+
+def test_an_unbounded_text_is_told_what_it_lacks(icml25, tmp_path):
+    text = (
+        "A shop sells lamps and chairs. Each lamp earns a profit of $12 and each chair earns a profit of $20. The shop "
+        "must sell at least 10 lamps and at least 5 chairs. How many of each should be sold to maximize the profit?"
+    )
+    done = icml25("formulate", text, "-o", "out")
+    assert done.code == 0, done.err
+    assert "unbounded" in done.out
+    assert "A limit on chair is missing" in done.out
+    assert "A limit on chair is missing" in (tmp_path / "out" / "report.md").read_text()
 
 
 @pytest.mark.parametrize("search", ["dfs", "sequential", "greedy", "random"])

@@ -5,7 +5,8 @@
 Knows the parts of this package that find things out. Does not know how they are shown.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from icml25cli.papers.formulate.conflict import Conflict, Ray, find_conflict, find_ray
 from icml25cli.papers.formulate.linear import LinearModel, Row, between
@@ -22,6 +23,7 @@ class Explanation:
     prices: Sensitivity | None
     conflict: Conflict | None
     ray: Ray | None
+    wording: Mapping[str, str] = field(default_factory=dict)  # the user's own words for constraints, by label
 
     def variables(self) -> list[dict[str, object]]:
         """A row a variable: its value, and where there are prices its reduced cost and the range of its coefficient."""
@@ -95,7 +97,15 @@ class Explanation:
         if self.conflict is None:
             return []
         rows = [self.model.rows[i] for i in self.conflict.rows]
-        said = [{"constraint": row.name, "says": self.model.row_text(row), "written": row.text} for row in rows]
+        said = [
+            {
+                "constraint": row.name,
+                "says": self.model.row_text(row),
+                "written": row.text,
+                **({"words": self.wording[row.name]} if row.name in self.wording else {}),
+            }
+            for row in rows
+        ]
         for places, side in ((self.conflict.lower, "lower"), (self.conflict.upper, "upper")):
             for column in (self.model.columns[j] for j in places):
                 lower, upper = (column.lower, None) if side == "lower" else (None, column.upper)
@@ -104,7 +114,9 @@ class Explanation:
 
     def _conflict_sentences(self, conflict: Conflict) -> list[str]:
         said = [
-            f"{member['constraint']}: {member['written'] or member['says']}"
+            f'"{member["words"]}": {member["says"]}'
+            if "words" in member
+            else f"{member['constraint']}: {member['written'] or member['says']}"
             + (f" (here {member['says']})" if "[" in member["constraint"] else "")
             for member in self.members()
         ]
@@ -126,8 +138,16 @@ class Explanation:
         ]
 
 
-def explain(model: LinearModel, solver: SolverName = "highs", time_limit: float | None = TIME_LIMIT) -> Explanation:
+def explain(
+    model: LinearModel,
+    solver: SolverName = "highs",
+    time_limit: float | None = TIME_LIMIT,
+    wording: Mapping[str, str] | None = None,
+) -> Explanation:
     """Solve a model and find out why its answer is what it is.
+
+    Args:
+        wording: the user's own words for constraints, by label.
 
     Raises:
         InputError: as ``solve``.
@@ -140,6 +160,7 @@ def explain(model: LinearModel, solver: SolverName = "highs", time_limit: float 
         sensitivity(model, solution),
         find_conflict(model) if infeasible else None,
         find_ray(model) if unbounded else None,
+        wording or {},
     )
 
 

@@ -6,24 +6,21 @@
 Knows the search and its back ends. Does not know files, nor how an answer is shown.
 """
 
-import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from icml25cli.core.errors import InputError, MissingError
-from icml25cli.papers.formulate.backend import Draft
 from icml25cli.papers.formulate.backends.chat import Chat
 from icml25cli.papers.formulate.backends.language import LanguageModel
+from icml25cli.papers.formulate.confidence import agreement, answer, confidence
 from icml25cli.papers.formulate.grammar.grammar import Grammar
 from icml25cli.papers.formulate.grammar.scope import out_of_scope
 from icml25cli.papers.formulate.linear import LinearModel
-from icml25cli.papers.formulate.search import Found, Search, Settings, is_optimal
+from icml25cli.papers.formulate.search import Found, Search, Settings
 from icml25cli.papers.formulate.tree import Node, mean_path_value
 
 LONGEST = 200_000  # characters of a text
-SHARPNESS = 0.16  # of the confidence: on NL4OPT's development problems it errs on the low side
-MISSING = 0.6  # factor of the confidence for a number that the model lacks
 
 
 @dataclass(frozen=True)
@@ -36,6 +33,7 @@ class Outcome:
     found: Found | None
     best: Node | None
     confidence: float  # in [0, 1], that the best leaf is what the text means
+    wording: Mapping[str, str] = field(default_factory=dict)  # what the text says for constraints, by their labels
     cut: MissingError | None = None  # what ended the search before its time
 
     def ranked(self) -> list[dict[str, Any]]:
@@ -43,9 +41,10 @@ class Outcome:
         if self.found is None or self.best is None:
             return []
         found = self.found
-        strengths = found.strengths()
+        strengths = dict(zip(map(id, found.leaves), found.strengths(), strict=True))
+        order = [self.best, *(leaf for leaf in found.order() if leaf is not self.best)]
         rows = []
-        for place, leaf in enumerate(found.order(), 1):
+        for place, leaf in enumerate(order, 1):
             solution = leaf.solution
             rows.append(
                 {
@@ -53,7 +52,7 @@ class Outcome:
                     "status": solution.status if solution else "unknown",
                     "objective": solution.objective if solution else None,
                     "value": round(mean_path_value(leaf, found.settings.weight), 4),
-                    "bradley_terry": round(strengths[found.leaves.index(leaf)], 4),
+                    "bradley_terry": round(strengths.get(id(leaf), 0.0), 4),
                     "differs": ""
                     if leaf is self.best
                     else "; ".join(differences(self.best, leaf)) or "in bounds alone",
@@ -99,54 +98,11 @@ def formulate_text(
         if isinstance(backend, LanguageModel) and backend.unreadable:
             reason += f": of {backend.answers} answers {backend.unreadable} could not be read"
         return Outcome(text, "abstained", reason, found, None, 0.0)
-    best = order[0]
+    best = (answer(backend, found) if isinstance(backend, Grammar) else None) or order[0]
     assert best.solution is not None
     sure = confidence(backend, found, best) if isinstance(backend, Grammar) else agreement(found, best)
-    return Outcome(text, best.solution.status, "", found, best, sure, cut)
-
-
-def confidence(grammar: Grammar, found: Found, best: Node) -> float:
-    """How likely the best leaf is what the text means, in [0, 1].
-
-    Its share of the likelihood of all leaves with an optimum, times a power of its own likelihood, which is small where
-    many decisions were close, and less for every number of the text that the model lacks; little without an optimum.
-    """
-    logs = [grammar.likelihood(_draft(leaf)) for leaf in found.leaves if is_optimal(leaf)]
-    own = grammar.likelihood(_draft(best))
-    if not is_optimal(best):
-        return 0.1
-    share = 1 / math.fsum(math.exp(min(50.0, (log - own) / 2)) for log in logs)
-    missing = len(grammar.unused(best.formulation)) + len(grammar.problem.ignored)
-    return round(min(1.0, math.sqrt(share) * math.exp(SHARPNESS * min(0.0, own)) * MISSING**missing), 4)
-
-
-def agreement(found: Found, best: Node) -> float:
-    """How many of a language model's readings have the optimum of the best, in [0, 1].
-
-    Readings count by their Bradley-Terry strength, and against the best stands one more of strength 0: the reading that
-    was not found. No calibration: a model that is always wrong in the same way agrees with itself.
-    """
-    if not is_optimal(best):
-        return 0.1
-    weights = [math.exp(strength) for strength in found.strengths()]
-    same = [w for leaf, w in zip(found.leaves, weights, strict=True) if is_optimal(leaf) and _same_worth(leaf, best)]
-    return round(math.fsum(same) / (math.fsum(weights) + 1), 4)
-
-
-def _same_worth(leaf: Node, best: Node) -> bool:
-    """Whether two leaves have the same optimum, a maximum and the minimum of its negative included."""
-    worth = []
-    for each in (leaf, best):
-        assert each.model is not None
-        assert each.solution is not None
-        assert each.solution.objective is not None
-        worth.append(each.solution.objective * (1 if each.model.sense == "max" else -1))
-    return math.isclose(*worth, rel_tol=1e-6, abs_tol=1e-9)
-
-
-def _draft(leaf: Node) -> Draft:
-    assert leaf.model is not None
-    return Draft(leaf.formulation, leaf.model, leaf.solution)
+    said = backend.wording if isinstance(backend, Grammar) else {}
+    return Outcome(text, best.solution.status, "", found, best, sure, said, cut)
 
 
 def differences(best: Node, other: Node) -> list[str]:

@@ -61,3 +61,66 @@ PROBLEMS: dict[str, tuple[str, float]] = {
         1860.0,
     ),
 }
+
+# Written before the grammar was tried on them, and not used in making it.
+UNSEEN: dict[str, tuple[str, float]] = {
+    "memo with dashes": (
+        "Weekly plan for the candle workshop\n- Products: jar candles, pillar candles\n- Wax: a jar candle uses 250 g, "
+        "a pillar candle uses 400 g; 20,000 g in store\n- Time: 3 minutes for a jar candle, 2 minutes for a pillar "
+        "candle; 180 minutes available\n- Margin: $4 per jar candle, $5 per pillar candle\nGoal: the largest total "
+        "margin, whole candles only.",
+        289.0,
+    ),
+    "message in haste": (
+        "hey how many sm boxes and lg boxes do i need?? an sm box holds 4 kg, an lg box holds 9 kg. gotta ship at "
+        "least 100 kg. sm box is $2, lg box is $4. cheapest pls",
+        46.0,
+    ),
+    "interview": (
+        "Reporter: What limits you this season? Beekeeper: Two things. I own 40 hives, and my back: a hive kept for "
+        "honey takes 6 hours of work, a hive rented out for pollination takes 2 hours, and I will not work more than "
+        "180 hours. Reporter: And what does it bring? Beekeeper: $110 for a honey hive and $60 for a pollination "
+        "hive, so I want as much money as possible.",
+        3650.0,  # 25 for honey and 15 for pollination
+    ),
+    "symbols": (
+        "Find nonnegative real x and y that maximise 3x + 4y subject to x + 2y <= 14, 3x - y >= 0 and x - y <= 2.",
+        34.0,
+    ),
+    "table drawn in characters": (
+        "        | desk | shelf | on hand\nboards  |  6   |   3   |   96\nhours   |  4   |   5   |  100\nprofit  |  $60 |"
+        "  $45 |\nHow many desks and shelves give the greatest profit?",
+        1140.0,
+    ),
+    "production over months": (
+        "A dairy can make up to 60 tons of cheese in May at $900 a ton, and up to 70 tons in June at $1,000 a ton. "
+        "Orders are 40 tons in May and 80 tons in June. A ton kept from May to June costs $20 in cold storage. Meet all "
+        "orders as cheaply as possible.",
+        114400.0,  # 60 in May, 60 in June, 20 stored
+    ),
+    "who does what": (
+        "Ann, Bob and Cleo share the jobs of painting, wiring and plumbing, one each. Ann would take 5, 9 and 4 hours, "
+        "Bob 7, 6 and 8 hours, Cleo 6, 5 and 7 hours for them in this order. Who should do what so that the total time "
+        "is least?",
+        16.0,  # Ann plumbs, Bob wires, Cleo paints, or the two change
+    ),
+    "contract": (
+        "The Supplier shall deliver crushed stone and washed sand. Deliveries of crushed stone shall not be less than 40 "
+        "tonnes, deliveries of washed sand shall not be less than 25 tonnes, and both together shall not exceed 120 "
+        "tonnes. The Supplier earns $14 per tonne of crushed stone and $17 per tonne of washed sand, and seeks the "
+        "highest earnings.",
+        1920.0,
+    ),
+    "the busiest machine": (
+        "A print shop has two presses. The old press prints 3,000 sheets an hour, the new one 5,000. A job of 32,000 "
+        "sheets is to be split between them so that the press that finishes last finishes as early as possible.",
+        4.0,  # hours
+    ),
+    "letter with asides": (
+        "Dear Sir, my late aunt left me 12 rooms (lovely, if draughty) which I let to students or to tourists. A student "
+        "room pays $300 a month and asks for 1 hour of cleaning, a tourist room pays $500 a month and asks for 4 hours "
+        "of cleaning. My housekeeper, who is 71, cleans for 30 hours at most. The town demands that at least 5 rooms go "
+        "to students. What mix of student rooms and tourist rooms brings in the most?",
+        4800.0,  # 6 to each
+    ),
+}

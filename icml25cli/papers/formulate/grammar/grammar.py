@@ -52,6 +52,7 @@ class Grammar:
         self._logs: dict[tuple[str, str], float] = {}  # likelihood of a component, given those before it
         self._rows: dict[tuple[Any, Owned], list[Attribute]] = {}
         self._aims: dict[str, set[Quantity]] = {}  # numbers of an objective
+        self.wording: dict[str, str] = {}  # what the text says for a constraint, by its label
         self.parameters, self._named = self._parameters()
         found = choices(self.problem.words, self.problem.tags, self.problem.spans)[:CHOICES]
         filled = [Reading(self.problem, choice.phrases).completeness for choice in found]
@@ -156,13 +157,13 @@ class Grammar:
             if limit.row is not None:
                 used.add((limit.row, limit.side))
             if (limit.side == "==") == equal:
-                said |= self._written(limit, rows, names)
+                said |= self._quoted(limit, rows, names)
         for limit in reading.orders:
             stays = 0.93 if limit.score > 1 else 0.4
             if draw.random() < stays:
                 log += math.log(stays)
                 if not equal:
-                    said |= self._written(limit, rows, names)
+                    said |= self._quoted(limit, rows, names)
             else:
                 log += math.log(1 - stays)
         return said, log
@@ -194,6 +195,13 @@ class Grammar:
 
     def _sum(self, row: Attribute, names: Sequence[str]) -> str:
         return " + ".join(f"{self._named[row.coefficients[k]]} * {names[k]}" for k in sorted(row.coefficients))
+
+    def _quoted(self, limit: Limit, rows: Sequence[Attribute], names: Sequence[str]) -> dict[str, str]:
+        """A limit as constraints by label; where it is said is kept."""
+        written = self._written(limit, rows, names)
+        for title in written:
+            self.wording[title] = self.problem.clause(limit.quantity.first if limit.quantity else limit.place)
+        return written
 
     def _written(self, limit: Limit, rows: Sequence[Attribute], names: Sequence[str]) -> dict[str, str]:
         everything = " + ".join(names)

@@ -38,6 +38,7 @@ class Limit:
     quantity: Quantity | None = None
     row: int | None = None  # of the table
     which: tuple[int, ...] = ()  # variables: the bounded ones; for factor and order the two
+    place: int = 0  # of a word that says it, where no number does
 
 
 def direction(problem: Problem, quantity: Quantity, begin: int) -> tuple[Side, float]:
@@ -307,7 +308,13 @@ def orders(problem: Problem, mentions: Sequence[Mention]) -> list[Limit]:
                 )
             )
             made.append(
-                Limit("order", ">=" if up else "<=", 3.0 if strong else 0.0, None, None, (one.which, other.which))
+                Limit(
+                    "order",
+                    ">=" if up else "<=",
+                    3.0 if strong else 0.0,
+                    which=(one.which, other.which),
+                    place=other.first,
+                )
             )
     return made
 

@@ -22,6 +22,9 @@ from icml25cli.papers.formulate.grammar.lexicon import (
 from icml25cli.papers.formulate.grammar.numbers import Quantity, quantities
 from icml25cli.papers.formulate.grammar.tagger import load_tagger, spans, stem, words_of
 
+_PARTS = {",", ";", ":", "while", "whereas", "but", "however"}
+_SHORT = 6  # words of a part of a sentence that does not speak for itself
+
 
 @dataclass(frozen=True)
 class Problem:
@@ -62,6 +65,16 @@ class Problem:
 
     def sentence_of(self, position: int) -> tuple[int, int]:
         return next(each for each in self.sentences if each[0] <= position < each[1])
+
+    def clause(self, position: int) -> str:
+        """The text around a word as it stands there: from the comma or sentence before to the one behind."""
+        begin, end = self.sentence_of(position)
+        first = next((i + 1 for i in range(position - 1, begin, -1) if self.lower[i] in _PARTS), begin)
+        last = next((i for i in range(position + 1, end) if self.lower[i] in _PARTS), end)
+        if last - first < _SHORT:  # "at most 3 vans" needs its sentence
+            first, last = begin, end
+        places = words_of(self.text)
+        return " ".join(self.text[places[first].start : places[last - 1].end].split()).rstrip(".")
 
     @cached_property
     def named(self) -> set[int]:
