@@ -113,7 +113,7 @@ def run(
     abstains (exit 1) from what it does not understand. Language models, with --backend, read any problem.
     """
     from icml25cli.core.errors import CheckFailed
-    from icml25cli.core.progress import Progress
+    from icml25cli.core.progress import Progress, warnings_so_far
     from icml25cli.core.runs import check_output
     from icml25cli.papers.formulate.explain import explain
     from icml25cli.papers.formulate.job import formulate_text
@@ -159,6 +159,7 @@ def run(
     )
     with asked as chat, Progress("expansions", sum(keep**depth for depth in range(4))) as progress:
         outcome = formulate_text(text, settings, lambda node: progress.advance(), chat)
+    report.warnings = [*warnings_so_far()]
     report.metrics = {"objective": None, "confidence": outcome.confidence}
     if chat is not None:
         _tell(report, chat, outcome)
@@ -167,12 +168,12 @@ def run(
         reason = outcome.reason or f"the confidence is {outcome.confidence:.2f}"
         report.answer = {"status": "abstained", "reason": reason, "solution": {}}
         show(report, as_json=as_json)
-        raise CheckFailed(
-            f"no answer is given: {reason}",
-            hint="lower --min-confidence"
-            if unsure
-            else "say it in plain sentences with every number, or write it as JSON",
-        )
+        hint = "say it in plain sentences with every number, or write it as JSON"
+        if unsure:
+            hint = "lower --min-confidence"
+        elif chat is not None:
+            hint = "a stronger model, another --temperature, or more --candidates and --max-tokens"
+        raise CheckFailed(f"no answer is given: {reason}", hint=hint)
     assert outcome.best.model is not None
     explanation = explain(outcome.best.model, solver.value, time_limit, outcome.wording)
     _fill(report, outcome, explanation, top, as_json)

@@ -1,0 +1,138 @@
+"""`icml25 formulate` with a language model behind it, as a user meets it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from importlib.resources import files
+
+import jsonschema
+import pytest
+
+from tests.papers.formulate.backends.scripted import COMPONENTS, FARMER, Scripted, cut, drawn, scripted, status
+
+pytest.importorskip("openai")
+SECRET = "sk-very-secret"
+SEARCH = ("-H", 8, "-T", 6, "--min-confidence", 0)
+
+
+@pytest.fixture
+def server() -> Iterator[Scripted]:
+    with scripted() as running:
+        yield running
+
+
+def test_recorded_and_replayed_to_the_byte(icml25, server, tmp_path):
+    key = {"MY_KEY": SECRET}
+    log = ("--log-file", "log.txt", "--debug")
+    backend = ("--backend", "openai", "--base-url", server.url, "--api-key-env", "MY_KEY", "--record", "farmer.jsonl")
+    first = icml25("formulate", FARMER, *SEARCH, *backend, *log, "-o", "first", "--json", env=key)
+    assert first.code == 0, first.err
+    report = first.json
+    jsonschema.validate(report, json.loads(files("icml25cli.assets").joinpath("report.schema.json").read_text()))
+    assert report["params"]["backend"] == "openai"
+    assert report["params"]["model"] == "scripted"
+    assert report["metrics"]["requests"] == len(server.bodies)
+    assert 0 < report["metrics"]["diversity"] < 1
+    assert report["answer"]["solution"]
+    assert not any("No language model" in note for note in report["notes"])
+    assert set(server.keys) == {f"Bearer {SECRET}"}
+    asked = len(server.bodies)
+    again = icml25("formulate", FARMER, *SEARCH, "--backend", "replay", "--cassette", "farmer.jsonl", "-o", "again")
+    assert again.code == 0, again.err
+    assert len(server.bodies) == asked
+    trees = [(tmp_path / folder / "tree.json").read_bytes() for folder in ("first", "again")]
+    assert trees[0] == trees[1]
+    written = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(written) > 10
+    assert not any(SECRET.encode() in path.read_bytes() for path in written)
+    assert SECRET not in first.out + first.err
+
+
+def test_a_spent_budget_keeps_what_was_found(icml25, server, tmp_path):
+    args = ("--backend", "openai", "--base-url", server.url, "-o", "part")
+    done = icml25("formulate", FARMER, *SEARCH, *args, "--max-calls", 25, "--json")
+    assert done.code == 4
+    assert "the budget of 25 requests is spent" in done.err
+    assert len(server.bodies) == 25
+    assert done.json["answer"]["status"] == "optimal"
+    assert "cut short" in done.json["warnings"][0]
+    assert (tmp_path / "part" / "model.json").exists()
+    early = icml25("formulate", FARMER, *SEARCH, *args[:-1], "none", "--max-calls", 3, "--json")
+    assert (early.code, early.out) == (4, "")
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "said"),
+    [
+        (status(429, "slow down", retry_after_ms="1", Retry_After="1"), 4, "limits the rate (429)"),
+        (status(500, "kaput", retry_after_ms="1"), 4, "failed 5 times (500): kaput"),
+        (status(401, f"wrong key {SECRET}"), 4, "refuses the key (401): wrong key ..."),
+        (status(404, "[red]no model[/red] \x1b[31m"), 4, "(404): [red]no model[/red]"),
+        (status(400, "too long"), 3, "refuses the request (400): too long"),
+        (cut, 4, "cannot be reached"),
+    ],
+    ids=["429", "500", "401", "404", "400", "cut"],
+)
+def test_a_server_that_fails_for_good(icml25, server, fault, code, said):
+    server.always = fault
+    args = ("--backend", "openai", "--base-url", server.url, "--json")
+    done = icml25("formulate", FARMER, *args, env={"OPENAI_API_KEY": SECRET})
+    assert (done.code, done.out) == (code, "")
+    assert said in done.err
+    assert "hint:" in done.err
+    assert SECRET not in done.err
+    assert "\x1b" not in done.err
+    assert "Traceback" not in done.err
+
+
+def test_answers_that_are_no_json_and_answers_that_are_all_the_same(icml25, server):
+    args = ("formulate", FARMER, *SEARCH, "--backend", "openai", "--base-url", server.url, "--json")
+    server.answer = lambda body, place: "I am sorry, Dave."
+    done = icml25(*args)
+    assert done.code == 1
+    assert done.json["answer"]["status"] == "abstained"
+    assert "of 16 answers 16 could not be read" in done.err
+    assert "a stronger model" in done.err
+    firsts = {key: values[:1] for key, values in COMPONENTS.items()}
+    server.answer = lambda body, place: drawn(body, place, firsts)
+    done = icml25(*args)
+    assert done.code == 0
+    assert done.json["metrics"]["objective"] == 300
+    assert done.json["metrics"]["diversity"] == 0
+    assert any("same answer every time" in warning for warning in done.json["warnings"])
+
+
+def test_a_local_model(icml25):
+    done = icml25("formulate", "--backend", "hf", "--max-tokens", 8, "-H", 2, "--json")
+    assert done.code == 1, done.err  # tiny writes no formulations
+    assert done.json["params"]["model"] == "tiny"
+    assert "of 4 answers 4 could not be read" in done.json["answer"]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "said"),
+    [
+        (("--backend", "replay"), 2, "--cassette"),
+        (("--cassette", "f"), 2, "--backend replay"),
+        (("--record", "f"), 2, "--backend grammar asks none"),
+        (("--backend", "openai", "--model", "m"), 4, "neither a server nor a key"),
+        (("--backend", "openai", "--base-url", "localhost"), 2, "no address"),
+        (("--backend", "hf", "--model", "no-such-model"), 3, "no-such-model"),
+        (("--backend", "replay", "--cassette", "gone.jsonl"), 3, "gone.jsonl cannot be read"),
+        (("--backend", "magic"), 2, "magic"),
+    ],
+    ids=range(8),
+)
+def test_options_that_do_not_fit(icml25, args, code, said):
+    done = icml25("formulate", FARMER, *args, "--json", env={"OPENAI_API_KEY": "", "OPENAI_BASE_URL": ""})
+    assert (done.code, done.out) == (code, "")
+    assert said in done.err
+    assert "Traceback" not in done.err
+
+
+def test_a_model_without_a_back_end_is_warned_of(icml25):
+    done = icml25("formulate", "--model", "large", "--json")
+    assert done.code == 0
+    assert "--model has no effect with --backend grammar" in done.json["warnings"]
