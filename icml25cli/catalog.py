@@ -70,7 +70,7 @@ PAPERS: tuple[Paper, ...] = (
     Paper(
         "linkpred",
         "Say which links are missing in my graph.",
-        None,
+        _module("linkpred"),
         "GVN, E-GVN",
         "Open Your Eyes: Vision Enhances Message Passing Neural Networks in Link Prediction",
         "Wei, Wang, Zhuang, Chen, Chen, Zhang, Kwok, Zhang",

@@ -7,10 +7,6 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from icml25cli.catalog import COMMANDS
-
-pytestmark = pytest.mark.skipif(not COMMANDS["linkpred"].module, reason="linkpred is not offered yet")
-
 EDGES = "".join(f"person {u},person {v},{2000 + i}\n" for i, (u, v) in enumerate(nx.karate_club_graph().edges))
 
 

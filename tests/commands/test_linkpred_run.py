@@ -7,10 +7,6 @@ import json
 import pytest
 from PIL import Image
 
-from icml25cli.catalog import COMMANDS
-
-pytestmark = pytest.mark.skipif(not COMMANDS["linkpred"].module, reason="linkpred is not offered yet")
-
 QUICK = ("--ve", "random", "--runs", "1", "--epochs", "2", "--base", "gcn", "--hidden", "8")
 
 
