@@ -46,6 +46,11 @@ class Job:
             for quality in qualities
         ]
 
+    def headline(self) -> dict[str, float]:
+        """The main method's full code, or batchtopk's own, in figures."""
+        label, quality = self.trained[0].model.config.label, self.quality[0][-1]
+        return {k: v for k, v in as_row(label, quality, self.trained[0].seconds).items() if isinstance(v, float)}
+
     def models(self) -> list[dict[str, Any]]:
         """One row a method, of what does not depend on k."""
         return [

@@ -15,6 +15,7 @@ from numpy import ndarray
 from torch import Tensor
 
 from icml25cli.core.embeddings import Embeddings
+from icml25cli.core.errors import InputError
 from icml25cli.core.neighbours import cknna, nearest, unit_rows
 from icml25cli.core.progress import Progress
 from icml25cli.papers.sae.config import Config
@@ -75,11 +76,23 @@ class _Sums:
         self.absolute += float((np.abs(e).sum(axis=1, dtype=np.float64) / np.where(sizes == 0, 1, sizes)).sum())
 
 
-def default_ks(config: Config) -> tuple[int, ...]:
-    """16, 32, ... below n, the method's own k or levels, and n, the full code."""
-    ks = {config.n, *(k for k in (2**i for i in range(4, 32)) if k < config.n)}
-    own = {config.k} if config.k else set(config.levels)
+def default_ks(configs: Sequence[Config]) -> tuple[int, ...]:
+    """16, 32, ... below n, the methods' own k and levels, and n, the full code."""
+    n = configs[0].n
+    ks = {n, *(k for k in (2**i for i in range(4, 32)) if k < n)}
+    own = {k for config in configs for k in (config.k, *config.levels) if k}
     return tuple(sorted(ks | own))
+
+
+def checked_ks(ks: tuple[int, ...], n: int) -> tuple[int, ...]:
+    """Ascending, each once.
+
+    Raises:
+        InputError: one is above n.
+    """
+    if max(ks) > n:
+        raise InputError(f"k = {max(ks)} is more than the {n} latents", hint=f"{n} is the full code")
+    return tuple(sorted(set(ks)))
 
 
 def evaluate(model: SparseAutoencoder, x: Embeddings, ks: Sequence[int]) -> tuple[Quality, ...]:
@@ -192,10 +205,12 @@ def decoder_orthogonality(W_dec: Float[Tensor, "n d"]) -> float:
     return max(0.0, float((unit.T.double() @ unit.double()).square().sum()) - n) / n**2
 
 
-def as_row(label: str, quality: Quality, seconds: float) -> dict[str, Any]:
-    """A row of a report."""
+def as_row(label: str, quality: Quality, seconds: float | None = None) -> dict[str, Any]:
+    """A row of a report; with the seconds of training where they are known."""
     figures = {
         name: getattr(quality, name)
         for name in ("fvu", "fvu_row", "cosine", "l0", "cknna", "dead_share", "mse", "nmae", "sparsity")
     }
-    return {"method": label, "k": quality.k, "code": quality.code, **figures, "seconds": seconds}
+    return {"method": label, "k": quality.k, "code": quality.code, **figures} | (
+        {} if seconds is None else {"seconds": seconds}
+    )

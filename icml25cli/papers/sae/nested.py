@@ -144,6 +144,14 @@ def gradients(
     return dpre
 
 
+def compile_kernels() -> None:
+    """Let what is compiled on first use be compiled now, so that no training's seconds hold it."""
+    pre, W = torch.tensor([[1.0, 2.0, 0.5, -1.0]]), torch.ones(4, 2)
+    for share in (0.0, 1.0):
+        shells = split(pre, (1, 2, 4), sparse_share=share)
+        gradients(shells, decode(shells, W), W, torch.zeros(4, 2))
+
+
 def topk_code(pre: Float[Tensor, "B n"], k: int) -> Float[Tensor, "B n"]:
     """ReLU of the k largest values of each row, zeros elsewhere."""
     kept = torch.topk(pre, min(k, pre.shape[1]), dim=1, sorted=False)

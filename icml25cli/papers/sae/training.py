@@ -14,7 +14,8 @@ from typing import Any
 
 import torch
 from jaxtyping import Float32
-from safetensors.torch import load_file, safe_open, save_file
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from icml25cli.core.embeddings import Embeddings
@@ -32,6 +33,7 @@ from icml25cli.papers.sae.model import (
     geometric_median,
     initial,
 )
+from icml25cli.papers.sae.nested import compile_kernels
 
 EPS, CLIP = 6.25e-10, 1.0
 CONSTANT = 0.8  # share of epochs before the rate falls to 0
@@ -235,6 +237,8 @@ def train(
         CheckFailed: the loss is no number after three such returns.
         InputError: the checkpoint does not fit.
     """
+    if config.method == "msae":
+        compile_kernels()
     trainer = Trainer(config, budget, x, scaling, device)
     place = f"{unit}.safetensors"
     if run is not None and run.has(place):
