@@ -4,6 +4,7 @@ A command annotates its parameters with these; an option only one paper has is w
 ``--config``, ``--quiet``, ``--debug`` and ``--log-file`` belong to every command and are added by ``verbs``.
 """
 
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Optional
 
@@ -40,6 +41,22 @@ Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1 .
 Threads = Annotated[
     Optional[int],  # noqa: UP045
     typer.Option("--threads", min=1, max=1024, help="Compute threads. [default: the CPUs this process may use]"),
+]
+Jobs = Annotated[
+    Optional[int],  # noqa: UP045
+    typer.Option("--jobs", "-j", min=1, help="Processes side by side. [default: the CPUs this process may use]"),
+]
+
+
+class EngineOption(StrEnum):
+    local = "local"
+    ray = "ray"
+    dask = "dask"
+
+
+Engine = Annotated[
+    EngineOption,
+    typer.Option("--engine", help="Where they run: here, or on the cluster of RAY_ADDRESS or DASK_SCHEDULER_ADDRESS."),
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Insist on continuing a run that was cut short.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Forget what an earlier run finished and start anew.")]

@@ -1,6 +1,8 @@
-"""Fan-out over independent items on the CPUs of this machine, by joblib's loky processes.
+"""Fan-out over independent items: joblib's loky processes on this machine, or a Ray or Dask cluster.
 
-Does not know what the items are. Results come in order, as if the items had been worked on one after another.
+A cluster (extra ``cluster``) is the one that ``RAY_ADDRESS`` or ``DASK_SCHEDULER_ADDRESS`` names; without, one is
+started here. Does not know what the items are. Results come in order, as if the items had been worked on one after
+another.
 """
 
 from __future__ import annotations
@@ -9,16 +11,19 @@ import contextlib
 import os
 import signal
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any, TypeVar
+from importlib.util import find_spec
+from typing import Any, Literal, TypeVar
 
 from icml25cli.core.errors import MissingError, UsageError
-from icml25cli.core.progress import display, track, warn, warnings_so_far
+from icml25cli.core.progress import Progress, display, track, warn, warnings_so_far
 
 T = TypeVar("T")
 R = TypeVar("R")
+Engine = Literal["local", "ray", "dask"]
 
 
 def usable_cpus() -> int:
@@ -45,22 +50,25 @@ def parallel_map(
     jobs: int | None = None,
     threads: int = 1,
     description: str = "items",
+    engine: Engine = "local",
 ) -> list[R]:
     """``[function(item) for item in items]`` by ``jobs`` processes (default: the usable CPUs) of ``threads`` threads.
 
-    One job runs in this process, with the same limit on torch's and numba's threads. Large arrays reach workers as
-    read-only memory maps. What a worker warns of is warned of here. Whatever ends the loop early, Ctrl-C included,
-    ends the workers.
+    One local job runs in this process, with the same limit on torch's and numba's threads. Large arrays reach local
+    workers as read-only memory maps. What a worker warns of is warned of here. Whatever ends the loop early, Ctrl-C
+    included, ends the workers.
 
     Raises:
         UsageError: ``jobs`` or ``threads`` is below one.
-        MissingError: a worker was killed, mostly for want of memory.
+        MissingError: a worker was killed, mostly for want of memory, or the engine is not installed or out of reach.
         Exception: what ``function`` raised, with its type and message.
     """
     for name, value in (("--jobs", jobs), ("--threads", threads)):
         if value is not None and value < 1:
             raise UsageError(f"{name} {value} is below 1", hint="leave it out to use what there is")
     items = list(items)
+    if engine != "local":
+        return _on_cluster(function, items, jobs, threads, description, engine)
     jobs = min(jobs or usable_cpus(), len(items))
     if jobs <= 1:
         with _thread_limit(threads):
@@ -89,9 +97,112 @@ def parallel_map(
 
 
 def _in_worker(function: Callable[[T], R], item: T) -> tuple[R, tuple[str, ...]]:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group: the parent answers it for all
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group: the parent answers it for all
     with display(quiet=True):
         return function(item), warnings_so_far()
+
+
+# --- clusters ----------------------------------------------------------------------------------------------------
+
+
+def _on_cluster(
+    function: Callable[[T], R], items: list[T], jobs: int | None, threads: int, description: str, engine: Engine
+) -> list[R]:
+    from joblib import Parallel, delayed, parallel_config
+
+    class Counting(Parallel):
+        """Moves the bar: these back ends hand out results when all are there, and say before how many are done."""
+
+        def print_progress(self) -> None:
+            progress.advance(self.n_completed_tasks - progress.done)
+
+    with _cluster(engine, jobs), parallel_config(engine), Progress(description, len(items)) as progress:
+        call = delayed(partial(_in_cluster, function, threads))
+        try:
+            pool = Counting(n_jobs=jobs or -1, batch_size=1)  # pyright: ignore[reportArgumentType] -- its stub is wrong
+            done: Any = pool(call(item) for item in items) if items else []
+        except Exception as error:
+            raise _cause(error, description) from error
+    for _, texts in done:
+        for text in texts:
+            warn(text)
+    return [result for result, _ in done]
+
+
+def _in_cluster(function: Callable[[T], R], threads: int, item: T) -> tuple[R, tuple[str, ...]]:
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(threads), _thread_limit(threads):
+        return _in_worker(function, item)
+
+
+@contextlib.contextmanager
+def _cluster(engine: Engine, jobs: int | None) -> Iterator[None]:
+    """A connection to the cluster that the environment names, else one of ``jobs`` processes on this machine."""
+    parts = {"ray": ("ray",), "dask": ("dask", "distributed")}[engine]
+    if not all(find_spec(part) for part in parts):
+        raise MissingError(f"--engine {engine} is not installed", hint="pip install 'icml25[cluster]'")
+    with contextlib.ExitStack() as stack:
+        try:
+            if engine == "ray":
+                stack.enter_context(_ray(jobs))
+            else:
+                stack.enter_context(_dask(jobs))
+        except (OSError, ConnectionError, TimeoutError, RuntimeError, ValueError) as error:
+            raise MissingError(
+                f"no {engine} cluster can be reached: {str(error).splitlines()[0] if str(error) else error!r}",
+                hint=f"check {_ADDRESS[engine]}, or leave it out to start one here",
+            ) from error
+        yield
+
+
+_ADDRESS = {"ray": "RAY_ADDRESS", "dask": "DASK_SCHEDULER_ADDRESS"}
+
+
+@contextlib.contextmanager
+def _ray(jobs: int | None) -> Iterator[None]:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is sent to anybody
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    import ray  # pyright: ignore[reportMissingImports] -- extra cluster
+    from ray.util.joblib import register_ray  # pyright: ignore[reportMissingImports]
+
+    ours = not ray.is_initialized()
+    if ours:
+        own = {} if os.environ.get(_ADDRESS["ray"]) else {"num_cpus": jobs or usable_cpus(), "include_dashboard": False}
+        ray.init(log_to_driver=False, logging_level="ERROR", **own)
+    try:
+        register_ray()
+        yield
+    finally:
+        if ours:
+            ray.shutdown()
+
+
+@contextlib.contextmanager
+def _dask(jobs: int | None) -> Iterator[None]:
+    from distributed import Client, LocalCluster  # pyright: ignore[reportMissingImports] -- extra cluster
+
+    with contextlib.ExitStack() as stack:
+        if address := os.environ.get(_ADDRESS["dask"]):
+            stack.enter_context(Client(address, timeout=30))
+        else:
+            local = LocalCluster(n_workers=jobs or usable_cpus(), threads_per_worker=1, dashboard_address=None)
+            stack.enter_context(local)
+            stack.enter_context(Client(local))
+        yield
+
+
+def _cause(error: Exception, description: str) -> Exception:
+    """What a worker raised, out of what a cluster wraps it in."""
+    name = type(error).__name__
+    if name.startswith("RayTaskError") and isinstance(inner := getattr(error, "cause", None), Exception):
+        return inner
+    if name in ("WorkerCrashedError", "ActorDiedError", "RayActorError", "KilledWorker", "OutOfMemoryError"):
+        return MissingError(
+            f"a worker process was killed while working on {description}", hint="memory may be short: use fewer --jobs"
+        )
+    return error
 
 
 @contextlib.contextmanager

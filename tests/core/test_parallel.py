@@ -142,3 +142,46 @@ def test_an_interrupt_ends_the_workers_without_a_word(start, tmp_path, signum, e
     out, err = parent.communicate()
     assert (out, err, parent.returncode) == (f"{error}\n", "", 9)
     assert psutil.wait_procs(workers, timeout=60)[1] == []
+
+
+# --- clusters, each a real one on this machine -------------------------------------------------------------------
+
+
+@pytest.fixture(params=["ray", "dask"])
+def engine(request):
+    pytest.importorskip({"ray": "ray", "dask": "distributed"}[request.param])
+    return request.param
+
+
+def test_a_cluster_gives_what_a_loop_gives(engine):
+    """One start of a cluster for all that can be asked of it: it takes seconds."""
+
+    def work(x):
+        if x == 7:
+            raise InputError("row 7 is not finite", hint="drop it")
+        warn(f"item {x % 2}")
+        return x * x, os.getpid(), torch.get_num_threads()
+
+    with display(quiet=True):
+        done = parallel_map(work, range(6), jobs=2, engine=engine)
+        assert sorted(warnings_so_far()) == ["item 0", "item 1"]
+    assert [square for square, _, _ in done] == [x * x for x in range(6)]
+    assert os.getpid() not in {pid for _, pid, _ in done}
+    assert {threads for _, _, threads in done} == {1}
+    with pytest.raises(InputError, match="row 7 is not finite") as caught:
+        parallel_map(work, [7], jobs=2, engine=engine)
+    assert caught.value.hint == "drop it"
+
+
+def test_an_engine_that_is_not_installed_is_named(monkeypatch):
+    monkeypatch.setattr("icml25cli.core.parallel.find_spec", lambda name: None)
+    with pytest.raises(MissingError, match="--engine ray is not installed") as caught:
+        parallel_map(abs, [1], engine="ray")
+    assert "icml25[cluster]" in str(caught.value.hint)
+
+
+def test_a_cluster_out_of_reach_is_one_sentence(monkeypatch):
+    pytest.importorskip("distributed")
+    monkeypatch.setenv("DASK_SCHEDULER_ADDRESS", "no-such-scheme://here")
+    with pytest.raises(MissingError, match="no dask cluster can be reached"):
+        parallel_map(abs, [1], engine="dask")

@@ -80,6 +80,7 @@ class Found:
     root: Node
     settings: Settings
     leaves: list[Node] = field(default_factory=list)
+    leaders: list[Node | None] = field(default_factory=list)  # the best, after every new leaf
     attempts: int = 0
     backpropagations: int = 0
     shares: list[tuple[int, int, float]] = field(default_factory=list)  # of comparisons, by positions in `leaves`
@@ -138,6 +139,7 @@ class Search:
                 found.stopped = "exhausted"
                 break
             found.attempts += 1
+            known = len(found.leaves)
             end = self._descend(random_path)
             if end.depth < DEPTH:  # nothing could be made of what was proposed here
                 mark_finished(end)
@@ -150,6 +152,8 @@ class Search:
                 reward = end.reward
             backpropagate(end, reward)
             found.backpropagations += 1
+            if len(found.leaves) > known:
+                found.leaders.append(found.best())
             if settings.search == "greedy":
                 found.stopped = "one path"
                 break
