@@ -49,6 +49,6 @@ class Judge(Protocol):
         """For every vote a mark from 1 to 100 for a draft alone."""
         ...
 
-    def compare(self, first: Draft, second: Draft, votes: int, seed: int) -> float:
-        """Share of votes for the one that is shown first."""
+    def compare(self, pairs: Sequence[tuple[Draft, Draft]], votes: int, seeds: Sequence[int]) -> Sequence[float]:
+        """For every pair, with a seed each, the share of votes for the one that is shown first."""
         ...

@@ -375,7 +375,7 @@ class Search:
         if settings.reward == "solver":
             return 1.0
         rivals = [other for other in self._baseline if other != position]
-        won = [self._share(position, other) for other in rivals]
+        won = self._shares([(position, other) for other in rivals])
         joins = len(self._baseline) < settings.baselines and not settings.update_baselines
         if joins and all(self._form(leaves[other]) != self._form(leaf) for other in self._baseline):
             self._baseline.append(position)
@@ -386,25 +386,27 @@ class Search:
             return reward
         return math.fsum(won) / len(won) if won else 0.5
 
-    def _share(self, one: int, other: int) -> float:
-        """Mean share of votes for one leaf against another, with either of them shown first."""
-        if (one, other) not in self._known:
-            leaves, votes = self.found.leaves, self._settings.compare_votes
+    def _shares(self, pairs: Sequence[tuple[int, int]]) -> list[float]:
+        """For pairs of leaves the mean share of votes for the one against the other, with either shown first."""
+        leaves, new = self.found.leaves, [pair for pair in pairs if pair not in self._known]
+        shown, seeds = [], []
+        for one, other in new:
             first, second = self._draft(leaves[one]), self._draft(leaves[other])
             seed = self._seed("compare", leaves[one].name, leaves[other].name)
-            shown_first = self._judge.compare(first, second, votes, seed)
-            shown_second = 1.0 - self._judge.compare(second, first, votes, seed + 1)
-            share = (shown_first + shown_second) / 2
+            shown += [(first, second), (second, first)]
+            seeds += [seed, seed + 1]
+        won = self._judge.compare(shown, self._settings.compare_votes, seeds) if new else ()
+        for (one, other), first, second in zip(new, won[::2], won[1::2], strict=True):
+            share = (first + 1.0 - second) / 2
             self._known[one, other], self._known[other, one] = share, 1.0 - share
             self.found.shares.append((one, other, share))
-        return self._known[one, other]
+        return [self._known[pair] for pair in pairs]
 
     def _choose_baseline(self) -> None:
         """The baseline set becomes the strongest of all leaves with an optimum."""
         usable = [position for position, leaf in enumerate(self.found.leaves) if is_optimal(leaf)]
         if len(usable) < 3:
-            for one, other in combinations(usable, 2):
-                self._share(one, other)
+            self._shares([*combinations(usable, 2)])
         strengths = bradley_terry(self.found.shares, len(self.found.leaves))
         self._baseline = sorted(usable, key=lambda position: -strengths[position])[: self._settings.baselines]
 

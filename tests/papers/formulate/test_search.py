@@ -93,9 +93,9 @@ class Scripted:
     def score(self, draft, votes, seed):
         return [50.0 + self.likes(draft), None][:votes]
 
-    def compare(self, first, second, votes, seed):
-        self.compared.append((first.formulation, second.formulation))
-        return 1.0 / (1.0 + math.exp(self.likes(second) - self.likes(first)))
+    def compare(self, pairs, votes, seeds):
+        self.compared += [(first.formulation, second.formulation) for first, second in pairs]
+        return [1.0 / (1.0 + math.exp(self.likes(second) - self.likes(first))) for first, second in pairs]
 
 
 def search(script=None, **settings):

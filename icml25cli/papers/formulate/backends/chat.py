@@ -1,6 +1,6 @@
 """What is asked of a language model, whoever runs it. Knows requests. Does not know problems or formulations."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
@@ -61,8 +61,8 @@ class Chat(Protocol):
         """Sentences that a report on its answers must show."""
         ...
 
-    def complete(self, request: Request) -> list[str | None]:
-        """As many texts as the request asks for; None in the place of one that did not come.
+    def complete(self, requests: Sequence[Request]) -> list[list[str | None]]:
+        """For every request as many texts as it asks for; None in the place of one that did not come.
 
         Raises:
             MissingError: whoever should answer is out of reach, or its budget is spent.

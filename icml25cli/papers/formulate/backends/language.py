@@ -53,20 +53,31 @@ class LanguageModel:
         texts = self._ask("score", prompts.scoring(self._text, draft.formulation), votes, seed)
         return self._read([answers.score(text) for text in texts])
 
-    def compare(self, first: Draft, second: Draft, votes: int, seed: int) -> float:
-        """Share of the readable votes for the first; a half where there are none."""
-        question = prompts.comparison(self._text, first.formulation, second.formulation)
-        texts = self._ask("better", question, votes, seed)
-        counted = [vote for vote in self._read([answers.first_is_better(text) for text in texts]) if vote is not None]
-        return sum(counted) / len(counted) if counted else 0.5
+    def compare(self, pairs: Sequence[tuple[Draft, Draft]], votes: int, seeds: Sequence[int]) -> list[float]:
+        """Shares of the readable votes; a half where there are none. All pairs are asked about at once."""
+        requests = [
+            _request("better", prompts.comparison(self._text, first.formulation, second.formulation), votes, seed)
+            for (first, second), seed in zip(pairs, seeds, strict=True)
+        ]
+        shares = []
+        for texts in self._chat.complete(requests):
+            read = self._read([answers.first_is_better(text) for text in texts])
+            counted = [vote for vote in read if vote is not None]
+            shares.append(sum(counted) / len(counted) if counted else 0.5)
+        return shares
 
     def _ask(self, form: str, question: str, count: int, seed: int) -> list[str | None]:
-        return self._chat.complete(Request(prompts.SYSTEM, question, count, seed, answers.SCHEMAS[form]))
+        (texts,) = self._chat.complete([_request(form, question, count, seed)])
+        return texts
 
     def _read(self, read: list[Any]) -> list[Any]:
         self.answers += len(read)
         self.unreadable += sum(each is UNREADABLE for each in read)
         return read
+
+
+def _request(form: str, question: str, count: int, seed: int) -> Request:
+    return Request(prompts.SYSTEM, question, count, seed, answers.SCHEMAS[form])
 
 
 def _formulations(drafts: Sequence[Draft]) -> list[Formulation]:

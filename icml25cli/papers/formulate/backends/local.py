@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from icml25cli.core.errors import InputError
@@ -28,12 +29,15 @@ class Local:
         self.about = About("hf", source.name, sampling)
         self.usage = Usage()
 
-    def complete(self, request: Request) -> list[str | None]:
+    def complete(self, requests: Sequence[Request]) -> list[list[str | None]]:
         """As ``Chat``; the same request gets the same answers on the same machine.
 
         Raises:
-            InputError: the request is longer than what the model reads.
+            InputError: a request is longer than what the model reads.
         """
+        return [self._answers(request) for request in requests]
+
+    def _answers(self, request: Request) -> list[str | None]:
         import torch
 
         prompt = self._tokens(request)

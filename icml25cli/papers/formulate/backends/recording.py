@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -60,17 +60,19 @@ class Recording:
     def notes(self) -> tuple[str, ...]:
         return self._chat.notes if self._chat else (f"No model was asked: {self._path} has its answers.",)
 
-    def complete(self, request: Request) -> list[str | None]:
-        key = _key(request)
-        if key not in self._answers:
-            if self._chat is None:
-                raise InputError(
-                    f"{self._path} lacks a request that this search makes",
-                    hint="give the problem, the seed and the options of the search that were recorded",
-                )
-            self._answers[key] = self._chat.complete(request)
-            self._append({**_document(request), "answers": self._answers[key]})
-        return [*self._answers[key]]
+    def complete(self, requests: Sequence[Request]) -> list[list[str | None]]:
+        keys = [_key(request) for request in requests]
+        new = {key: request for key, request in zip(keys, requests, strict=True) if key not in self._answers}
+        if new and self._chat is None:
+            raise InputError(
+                f"{self._path} lacks a request that this search makes",
+                hint="give the problem, the seed and the options of the search that were recorded",
+            )
+        if new and self._chat is not None:
+            for (key, request), texts in zip(new.items(), self._chat.complete([*new.values()]), strict=True):
+                self._answers[key] = texts
+                self._append({**_document(request), "answers": texts})
+        return [[*self._answers[key]] for key in keys]
 
     def _read(self) -> About:
         path = self._path

@@ -1,7 +1,7 @@
 """A language model behind a server that speaks OpenAI's protocol, through the `openai` client.
 
     server = Server(Connection("http://localhost:8000/v1"), Sampling())
-    server.complete(Request("Answer with JSON.", "Name a colour.", count=3, seed=0))
+    server.complete([Request("Answer with JSON.", "Name a colour.", count=3, seed=0)])
 
 The client repeats what failed for a while (busy, rate limited, cut connections, timeouts) and keeps to `Retry-After`;
 here is decided what to leave out of a request that a server does not take, and what to say when all was in vain. Knows
@@ -12,14 +12,17 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import urlsplit, urlunsplit
 
 from icml25cli.core.errors import InputError, MissingError, ToolboxError, UsageError
 from icml25cli.papers.formulate.backends.chat import About, Request, Sampling, Usage
 
+T = TypeVar("T")
+R = TypeVar("R")
 RETRIES = 4  # by the client, with growing pauses or those that the server asks for
 DAMAGED = 2  # further tries after a reply that is no completion
 CONNECT = 10.0  # seconds
@@ -56,6 +59,7 @@ class Server:
         self._where = shown_address(str(self._client.base_url))
         self._left_out: set[str] = set()
         self._lock = threading.Lock()
+        self._free = threading.BoundedSemaphore(connection.concurrency)
         self.usage = Usage()
         self.about = About("openai", connection.model or self._only_model(), sampling)
 
@@ -65,7 +69,25 @@ class Server:
         names = [name for name in _OPTIONAL if name in self._left_out]
         return (f"{self._where} is asked without {', '.join(names)}, which it does not take.",) if names else ()
 
-    def complete(self, request: Request) -> list[str | None]:
+    def complete(self, requests: Sequence[Request]) -> list[list[str | None]]:
+        """As ``Chat``; several requests are sent at the same time."""
+        try:
+            return self._at_once(self._answers, requests)
+        except (KeyboardInterrupt, SystemExit):
+            self._client.close()  # ends the requests under way: nobody waits for them any more
+            raise
+
+    def _at_once(self, ask: Callable[[T], R], what: Sequence[T]) -> list[R]:
+        """``ask`` of each, by threads, of which ``_ask`` lets only so many through to the server."""
+        if len(what) == 1:
+            return [ask(what[0])]
+        pool = ThreadPoolExecutor(min(self._connection.concurrency, len(what)))
+        try:
+            return list(pool.map(ask, what))
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+    def _answers(self, request: Request) -> list[str | None]:
         answers: list[str | None] = []
         if request.count == 1 or "n" not in self._left_out:
             answers = self._ask(request, request.count, request.seed)[: request.count]
@@ -74,16 +96,8 @@ class Server:
             return answers
         if len(answers) <= 1:  # n was refused, or silently not done
             self._left_out.add("n")
-        pool = ThreadPoolExecutor(min(self._connection.concurrency, len(missing)))
-        try:
-            for texts in pool.map(lambda i: self._ask(request, 1, request.seed + i), missing):
-                answers.append(texts[0] if texts else None)
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            self._client.close()  # ends the requests under way: nobody waits for them any more
-            raise
-        pool.shutdown()
-        return answers
+        singles = self._at_once(lambda i: self._ask(request, 1, request.seed + i), missing)
+        return answers + [texts[0] if texts else None for texts in singles]
 
     # --- one request -------------------------------------------------------------------------------------------------
 
@@ -97,7 +111,8 @@ class Server:
             body = self._body(request, count, seed, left_out)
             self._spend()
             try:
-                reply = self._client.chat.completions.create(**body)
+                with self._free:
+                    reply = self._client.chat.completions.create(**body)
             except (openai.BadRequestError, openai.UnprocessableEntityError) as error:
                 if not self._leave_out(error, body, left_out):
                     raise self._failure(error) from error

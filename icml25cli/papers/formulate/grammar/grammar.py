@@ -273,9 +273,9 @@ class Grammar:
     def score(self, draft: Draft, votes: int, seed: int) -> list[float]:
         return [1 + 99 * math.exp(min(0.0, self.likelihood(draft)) / 10)] * votes
 
-    def compare(self, first: Draft, second: Draft, votes: int, seed: int) -> float:
-        gap = self.likelihood(first) - self.likelihood(second)
-        return 1 / (1 + math.exp(-max(-50.0, min(50.0, gap))))
+    def compare(self, pairs: Sequence[tuple[Draft, Draft]], votes: int, seeds: Sequence[int]) -> list[float]:
+        gaps = [self.likelihood(first) - self.likelihood(second) for first, second in pairs]
+        return [1 / (1 + math.exp(-max(-50.0, min(50.0, gap)))) for gap in gaps]
 
 
 def _margin(group: Sequence[Limit]) -> float:

@@ -33,10 +33,13 @@ class Chat:
         self.components = components
         self.requests: list[Request] = []
 
-    def complete(self, request: Request) -> list[str | None]:
-        self.requests.append(request)
-        body = {"messages": [{"content": request.user}], "seed": request.seed}
-        return [drawn(body, place, self.components) for place in range(request.count)]
+    def complete(self, requests) -> list[list[str | None]]:
+        self.requests += requests
+        bodies = [{"messages": [{"content": request.user}], "seed": request.seed} for request in requests]
+        return [
+            [drawn(body, place, self.components) for place in range(request.count)]
+            for body, request in zip(bodies, requests, strict=True)
+        ]
 
 
 def run(chat: Chat, text: str = FARMER, **settings):

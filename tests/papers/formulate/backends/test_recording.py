@@ -127,5 +127,5 @@ def test_the_same_request_is_asked_once(tmp_path):
     chat = Chat()
     recorded = Recording(tmp_path / "r.jsonl", chat)
     request = Request("", '{"score": ...}', 2, 7)
-    assert recorded.complete(request) == recorded.complete(request)
+    assert recorded.complete([request, request]) == recorded.complete([request]) * 2
     assert len(chat.requests) == 1

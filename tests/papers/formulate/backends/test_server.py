@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -37,7 +38,7 @@ def client(server, sampling=Sampling(), **options) -> Server:  # noqa: B008 -- f
 
 def test_one_request_brings_all_answers(server):
     asked = client(server, Sampling(0.5, 99), key=SECRET)
-    texts = asked.complete(REQUEST)
+    texts = asked.complete([REQUEST])[0]
     assert texts == [scripted.drawn(server.bodies[0], place) for place in range(3)]
     (body,) = server.bodies
     assert body["n"] == 3
@@ -62,14 +63,14 @@ def test_without_n_answers_are_asked_for_one_by_one(server, ignored):
     server.ignores_n = ignored
     server.refuses = set() if ignored else {"n"}
     asked = client(server, concurrency=2)
-    texts = asked.complete(REQUEST)
+    texts = asked.complete([REQUEST])[0]
     singles = [body for body in server.bodies if "n" not in body]
     assert len(singles) == (2 if ignored else 3)
     seeds = [11, 12, 13]
     assert texts == [scripted.drawn({**server.bodies[0], "seed": seed}, 0) for seed in seeds]  # in the order of seeds
     assert "without n" in asked.notes[0]
     before = len(server.bodies)
-    asked.complete(REQUEST)
+    asked.complete([REQUEST])[0]
     assert len(server.bodies) == before + 3  # it is not asked for n again
 
 
@@ -77,15 +78,15 @@ def test_without_n_answers_are_asked_for_one_by_one(server, ignored):
 def test_what_a_server_refuses_is_left_out_from_then_on(server, field):
     server.refuses = {field}
     asked = client(server)
-    assert all(asked.complete(REQUEST))
+    assert all(asked.complete([REQUEST])[0])
     assert [field in body for body in server.bodies] == [True, False]
-    asked.complete(REQUEST)
+    asked.complete([REQUEST])[0]
     assert field not in server.bodies[-1]
 
 
 def test_a_server_without_system_messages_or_max_tokens(server):
     server.refuses = {"system", "max_tokens"}
-    assert all(client(server).complete(REQUEST))
+    assert all(client(server).complete([REQUEST])[0])
     last = server.bodies[-1]
     assert [message["role"] for message in last["messages"]] == ["user"]
     assert last["messages"][0]["content"].startswith("Answer with JSON.")
@@ -94,10 +95,14 @@ def test_a_server_without_system_messages_or_max_tokens(server):
 
 def test_a_refused_or_empty_answer_is_none(server):
     server.answer = lambda body, place: ["{}", "", " \n"][place]
-    assert client(server).complete(REQUEST) == ["{}", None, None]
+    assert client(server).complete([REQUEST])[0] == ["{}", None, None]
     refused = b'{"choices": [{"message": {"content": null, "refusal": "no"}}, {"message": {"content": ["part"]}}]}'
     server.faults = [content(refused)]
-    assert client(server).complete(REQUEST) == [None, None, "{}"]  # the third, which did not come, is asked for again
+    assert client(server).complete([REQUEST])[0] == [
+        None,
+        None,
+        "{}",
+    ]  # the third, which did not come, is asked for again
 
 
 # --- faults that pass --------------------------------------------------------------------------------------------
@@ -105,7 +110,7 @@ def test_a_refused_or_empty_answer_is_none(server):
 
 def test_retry_after_is_kept_to(server, pauses):
     server.faults = [status(429, Retry_After="7"), status(429, Retry_After="3")]
-    assert all(client(server).complete(REQUEST))
+    assert all(client(server).complete([REQUEST])[0])
     assert pauses == [7, 3]
 
 
@@ -124,13 +129,13 @@ def test_retry_after_is_kept_to(server, pauses):
 def test_a_fault_that_passes_is_not_noticed(server, fault):
     server.faults = [fault, fault]
     asked = client(server)
-    assert asked.complete(REQUEST) == [scripted.drawn(server.bodies[-1], place) for place in range(3)]
+    assert asked.complete([REQUEST])[0] == [scripted.drawn(server.bodies[-1], place) for place in range(3)]
     assert len(server.bodies) == 3
 
 
 def test_a_silent_server_is_asked_again(server):
     server.faults = [silent]
-    assert all(client(server, timeout=0.2).complete(REQUEST))
+    assert all(client(server, timeout=0.2).complete([REQUEST])[0])
     assert len(server.bodies) == 2
 
 
@@ -155,7 +160,7 @@ def test_a_silent_server_is_asked_again(server):
 def test_a_fault_that_stays_ends_in_a_sentence(server, fault, kind, said, tries):
     server.always = fault
     with pytest.raises(kind, match=said) as caught:
-        client(server, key=SECRET).complete(REQUEST)
+        client(server, key=SECRET).complete([REQUEST])
     assert len(server.bodies) == tries  # bounded
     assert SECRET not in caught.value.message
     assert caught.value.hint
@@ -164,7 +169,7 @@ def test_a_fault_that_stays_ends_in_a_sentence(server, fault, kind, said, tries)
 def test_a_server_that_stays_silent(server):
     server.always = silent
     with pytest.raises(MissingError, match=r"silent for 0\.1 s, 5 times"):
-        client(server, timeout=0.1).complete(REQUEST)
+        client(server, timeout=0.1).complete([REQUEST])
 
 
 def test_no_server(server):
@@ -172,22 +177,33 @@ def test_no_server(server):
     server.shutdown()
     server.server_close()
     with pytest.raises(MissingError, match=r"cannot be reached: .*refused"):
-        Server(Connection(address, "scripted"), Sampling()).complete(REQUEST)
+        Server(Connection(address, "scripted"), Sampling()).complete([REQUEST])
 
 
 def test_one_of_several_requests_at_once_fails(server):
     server.refuses = {"n"}
     server.faults = [None, None, status(401)]
+    asked = client(server)
+    requests = [REQUEST, replace(REQUEST, seed=21)]
     with pytest.raises(MissingError, match="401"):
-        client(server).complete(REQUEST)
+        asked.complete(requests)
+    assert all(all(texts) for texts in asked.complete(requests))  # and the next time all is well
+
+
+def test_several_requests_go_out_together(server):
+    server.refuses = {"n"}
+    requests = [replace(REQUEST, seed=seed) for seed in (11, 21, 31)]
+    together = client(server, concurrency=4).complete(requests)
+    one_by_one = client(server, concurrency=1)
+    assert together == [one_by_one.complete([request])[0] for request in requests]
 
 
 def test_the_budget_is_kept(server):
     asked = client(server, calls=2)
-    asked.complete(REQUEST)
-    asked.complete(REQUEST)
+    asked.complete([REQUEST])[0]
+    asked.complete([REQUEST])[0]
     with pytest.raises(MissingError, match="budget of 2 requests"):
-        asked.complete(REQUEST)
+        asked.complete([REQUEST])
     assert len(server.bodies) == 2
 
 
@@ -202,11 +218,11 @@ def test_addresses_and_keys():
 def test_two_servers_share_nothing(server):
     server.refuses = {"n"}
     first = client(server)
-    first.complete(REQUEST)
+    first.complete([REQUEST])[0]
     assert first.notes
     assert client(server).notes == ()
 
 
 def test_answers_beyond_what_was_asked_are_left_out(server):
     server.faults = [content(json.dumps(completion(*"abcde")).encode())]
-    assert client(server).complete(REQUEST) == ["a", "b", "c"]
+    assert client(server).complete([REQUEST])[0] == ["a", "b", "c"]
