@@ -103,7 +103,7 @@ class InContext:
 
     def __init__(self, net: Pfn, encoder: PathEncoder) -> None:
         self.net = net
-        self.module = encoder
+        self.module: nn.Module = encoder
         self.encoder = encoder
         self._half = copy.deepcopy(net).bfloat16() if fast_half() else net
         self._half.requires_grad_(False)
@@ -127,7 +127,7 @@ class WholeNet:
 
     def __init__(self, net: Pfn, paths: RawPaths) -> None:
         self.net = copy.deepcopy(net).requires_grad_(True)
-        self.module = self.net
+        self.module: nn.Module = self.net
         self.paths = paths
 
     def logits(self, tasks: Tasks, context: Rows, labels: Tensor, queries: Rows, generator: Generator) -> Tensor:
@@ -164,7 +164,7 @@ class Head:
     """The same encoders without the network; contexts are not looked at."""
 
     def __init__(self, module: HeadModule) -> None:
-        self.module = module
+        self.module: nn.Module = module
         self._head = module
 
     def logits(self, tasks: Tasks, context: Rows, labels: Tensor, queries: Rows, generator: Generator) -> Tensor:
