@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from icml25cli.commands import formulate_bench, formulate_run
+from icml25cli.commands import formulate_backend, formulate_bench, formulate_run
 from icml25cli.core import options as opt
 from icml25cli.core.report import Report, Row, show, standard_output
 from icml25cli.core.verbs import paper_group
@@ -174,5 +174,5 @@ def _shown(report: Report, name: str, rows: Sequence[Row], first: str, as_json: 
     return sorted(rows, key=lambda row: not row.get(first))[:SHOWN]
 
 
-for verb in (*formulate_run.VERBS, *formulate_bench.VERBS):
+for verb in (*formulate_run.VERBS, *formulate_bench.VERBS, formulate_backend.backends):
     app.command()(verb)

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from icml25cli.core import options as opt
+from icml25cli.core.report import Report, show
+
 if TYPE_CHECKING:
     from icml25cli.papers.formulate.backends.chat import Chat, Sampling
 
@@ -121,3 +124,35 @@ def _local(name: str, sampling: "Sampling", device: str, allow_download: bool, t
 
     source = resolve(name, allow_download=allow_download, trust_remote_code=trust_remote_code)
     return Local(source, sampling, device)
+
+
+def backends(
+    base_url: BaseUrl = None,
+    api_key_env: ApiKeyEnv = "OPENAI_API_KEY",
+    request_timeout: RequestTimeout = 30.0,
+    as_json: opt.Json = False,
+) -> None:
+    """Show who can draft and judge here; with --base-url, which models a server has."""
+    from importlib.util import find_spec
+
+    from icml25cli.core.errors import MissingError
+    from icml25cli.papers.formulate.backends.chat import Sampling
+    from icml25cli.papers.formulate.backends.server import Connection, Server
+
+    report = Report("formulate", params={"verb": "backends"})
+    ready, says = find_spec("openai") is not None, "name a server with --base-url"
+    if not ready:
+        says = "pip install 'icml25[openai]'"
+    elif base_url is not None:
+        connection = Connection(base_url, "", os.environ.get(api_key_env), api_key_env, request_timeout)
+        try:
+            says = f"models: {', '.join(Server(connection, Sampling()).models()) or 'none'}"
+        except MissingError as error:
+            ready, says = False, error.message
+    report.rows = [
+        {"backend": "grammar", "ready": True, "says": "built in, for small problems"},
+        {"backend": "openai", "ready": ready, "says": says},
+        {"backend": "hf", "ready": True, "says": "name a model with --model"},
+        {"backend": "replay", "ready": True, "says": "name a recording with --cassette"},
+    ]
+    show(report, as_json=as_json)

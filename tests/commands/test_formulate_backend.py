@@ -132,6 +132,15 @@ def test_options_that_do_not_fit(icml25, args, code, said):
     assert "Traceback" not in done.err
 
 
+def test_who_is_there(icml25, server):
+    rows = {row["backend"]: row for row in icml25("formulate", "backends", "--json").json["rows"]}
+    assert [*rows] == ["grammar", "openai", "hf", "replay"]
+    assert all(row["ready"] for row in rows.values())
+    server.models = ["small", "large"]
+    done = icml25("formulate", "backends", "--base-url", server.url, "--json")
+    assert done.json["rows"][1]["says"] == "models: small, large"
+
+
 def test_a_model_without_a_back_end_is_warned_of(icml25):
     done = icml25("formulate", "--model", "large", "--json")
     assert done.code == 0

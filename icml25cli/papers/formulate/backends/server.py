@@ -61,7 +61,8 @@ class Server:
         self._lock = threading.Lock()
         self._free = threading.BoundedSemaphore(connection.concurrency)
         self.usage = Usage()
-        self.about = About("openai", connection.model or self._only_model(), sampling)
+        model = self._only_model() if connection.model is None else connection.model
+        self.about = About("openai", model, sampling)
 
     @property
     def notes(self) -> tuple[str, ...]:
