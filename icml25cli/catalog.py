@@ -124,7 +124,7 @@ PAPERS: tuple[Paper, ...] = (
     Paper(
         "sae",
         "Interpret embeddings with a hierarchical sparse autoencoder.",
-        None,
+        _module("sae"),
         "MSAE",
         "Interpreting CLIP with Hierarchical Sparse Autoencoders",
         "Zaigrajew, Baniecki, Biecek",

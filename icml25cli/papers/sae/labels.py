@@ -51,7 +51,7 @@ def one_class(
         raise InputError(f"the labels have {len(names)} classes", hint=f"--target names one: {', '.join(names[:8])}")
     if target is not None and target not in names:
         raise InputError(f"no label is {target}", hint=f"labels: {', '.join(names[:8])}")
-    asked = target or names[-1]
+    asked = target or names[len(names) - 1]
     return (classes == names.index(asked)).astype(np.int64), asked
 
 

@@ -62,8 +62,9 @@ def load(directory: Path | str) -> SparseAutoencoder:
     check_form(cfg, _FORM, directory / CONFIG)
     if cfg["format"] != FORMAT or cfg["sae"]["method"] not in METHODS:
         raise InputError(f"{directory / CONFIG} is of another format", hint=f"{FORMAT} is read here")
-    known = {name: cfg["sae"][name] for name in Config.__dataclass_fields__ if name in cfg["sae"]}
-    config = Config(**known | {"levels": tuple(known["levels"])})
+    known: dict[str, Any] = {name: cfg["sae"][name] for name in Config.__dataclass_fields__ if name in cfg["sae"]}
+    known["levels"] = tuple(known["levels"])
+    config = Config(**known)
     read_header(directory / WEIGHTS)
     try:
         tensors = load_file(directory / WEIGHTS)

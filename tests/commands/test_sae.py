@@ -1,0 +1,267 @@
+"""`icml25 sae` as a user meets it: every verb on a small autoencoder, a training that is killed, and bad input."""
+
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from importlib.resources import files
+from pathlib import Path
+
+import jsonschema
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+from scipy import sparse
+
+from icml25cli.main import main
+from icml25cli.papers.sae.synthetic import dictionary
+from tests.conftest import Done
+
+D, N, ROWS = 16, 32, 1200
+QUICK = ("--expansion", N / D, "--levels", "2,4,8,16,32", "--k", 3, "--epochs", 3, "--batch", 128, "--ks", "2,3,32")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    """Embeddings, labels of whether atom 0 is in a row, and the atoms as a vocabulary."""
+    folder = tmp_path_factory.mktemp("data")
+    made = dictionary(ROWS, D, N)
+    np.save(folder / "x.npy", made.rows)
+    np.save(folder / "atoms.npy", made.atoms)
+    (folder / "words.txt").write_text("".join(f"atom {i}\n" for i in range(N)))
+    labels = (made.used == 0).any(axis=1)
+    (folder / "y.csv").write_text("label\n" + "".join("with\n" if y else "lacking\n" for y in labels))
+    return folder
+
+
+@pytest.fixture
+def icml25(environment, monkeypatch, capsys, tmp_path) -> Callable[..., Done]:
+    """Run the program's main function as its console script does."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("ICML25_CACHE_DIR", "ICML25_THREADS", "HF_HUB_OFFLINE", "TERM"):
+        monkeypatch.setenv(name, environment[name])
+    capsys.readouterr()
+
+    def run(*args: object) -> Done:
+        code = main([str(arg) for arg in args])
+        return Done(code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def trained(data, tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("sae") / "out"
+    args = ["sae", "train", data / "x.npy", *QUICK, "--epochs", 20, "--lr", "2e-3", "-o", out, "--threads", 1]
+    assert main([str(arg) for arg in args]) == 0
+    return out
+
+
+# --- the main job ------------------------------------------------------------------------------------------------
+
+
+def test_a_run_compares_methods_at_every_k(icml25, data, tmp_path):
+    baselines = ("topk", "batchtopk", "relu", "jumprelu", "prefix-matryoshka", "msae-rw")
+    others = [word for name in baselines for word in ("--baseline", name)]
+    done = icml25("sae", data / "x.npy", *QUICK, *others, "-o", "out", "--json", "--plot", "p.svg")
+    assert done.code == 0, done.err
+    report = done.json
+    jsonschema.validate(report, json.loads(files("icml25cli.assets").joinpath("report.schema.json").read_text()))
+    rows = report["rows"]
+    assert [row["method"] for row in rows[::3]][:2] == ["msae-uw", "topk"]
+    assert {row["method"] for row in rows} == {"msae-uw", *baselines}
+    for row in rows:
+        assert {"method", "k", "fvu", "fvu_row", "cosine", "l0", "cknna", "dead_share", "seconds"} <= row.keys()
+        assert row["l0"] <= row["k"] or row["code"] == "threshold"
+    assert [row["code"] for row in rows if row["method"] == "batchtopk"] == ["topk", "topk", "full", "threshold"]
+    norms = np.linalg.norm(load_file(tmp_path / "out" / "sae.safetensors")["W_dec"], axis=1)
+    assert np.abs(norms - 1).max() < 1e-5
+    assert {f.name for f in (tmp_path / "out").iterdir()} >= {"cfg.json", "train.jsonl", "pareto.svg", "report.json"}
+    assert json.loads((tmp_path / "out" / "report.json").read_text())["rows"] == rows
+    assert not (tmp_path / "out" / ".run").exists()
+
+
+def test_a_killed_training_resumes_to_the_bit(program, environment, data, tmp_path):
+    def command(out: str, *more: str) -> list[str]:
+        args = ["sae", "train", data / "x.npy", *QUICK, "--epochs", 60, "-o", out, "--json", *more]
+        return [program, *map(str, args)]
+
+    options = {"env": environment, "cwd": tmp_path, "capture_output": True, "text": True}
+    whole = subprocess.run(command("whole"), check=True, **options)
+    killed = subprocess.Popen(command("cut"), env=environment, cwd=tmp_path, stdout=subprocess.DEVNULL)
+    checkpoint = tmp_path / "cut" / ".run" / "units" / "msae-uw.safetensors"
+    while killed.poll() is None and not checkpoint.exists():
+        time.sleep(0.01)
+    killed.send_signal(signal.SIGKILL)
+    assert killed.wait() == -signal.SIGKILL
+    resumed = subprocess.run(command("cut", "--resume"), check=True, **options)
+    files_of = [
+        {f.name: f.read_bytes() for f in (tmp_path / name).iterdir() if f.name != "report.json"}
+        for name in ("whole", "cut")
+    ]
+    assert files_of[0] == files_of[1]
+    rows = [[{**row, "seconds": 0} for row in json.loads(done.stdout)["rows"]] for done in (whole, resumed)]
+    assert rows[0] == rows[1]
+
+
+# --- codes -------------------------------------------------------------------------------------------------------
+
+
+def test_codes_keep_the_order_of_rows(icml25, data, trained, tmp_path):
+    x = np.load(data / "x.npy")
+    order = np.random.default_rng(0).permutation(len(x))
+    np.save(tmp_path / "turned.npy", x[order])
+    codes = []
+    for i, (file, batch, threads) in enumerate(
+        ((data / "x.npy", 1024, 1), (data / "x.npy", 7, 2), (tmp_path / "turned.npy", 100, 2))
+    ):
+        done = icml25(
+            "sae", "encode", trained, file, "-o", f"{i}.npz", "--k", 4, "--batch", batch, "--threads", threads
+        )
+        assert done.code == 0, done.err
+        codes.append(sparse.load_npz(tmp_path / f"{i}.npz").toarray())
+    assert ((codes[0] > 0).sum(axis=1) <= 4).all()
+    np.testing.assert_allclose(codes[1], codes[0], atol=1e-5)
+    np.testing.assert_allclose(codes[2], codes[0][order], atol=1e-5)
+
+
+def test_decoding_is_what_the_evaluation_judges(icml25, data, trained, tmp_path):
+    assert icml25("sae", "encode", trained, data / "x.npy", "-o", "c.npz", "--k", 3).code == 0
+    assert icml25("sae", "decode", trained, "c.npz", "-o", "back.npy").code == 0
+    x, back = np.load(data / "x.npy").astype(np.float64), np.load(tmp_path / "back.npy")
+    row = icml25("sae", "eval", trained, data / "x.npy", "--ks", 3, "--json").json["rows"][0]
+    fvu = np.square(x - back).sum() / np.square(x - x.mean(axis=0)).sum()
+    assert row["fvu"] == pytest.approx(fvu, rel=1e-5)
+    assert row["mse"] == pytest.approx(np.square(x - back).mean(), rel=1e-5)
+    assert row["fvu_row"] == pytest.approx((np.var(x - back, axis=1) / np.var(x, axis=1)).mean(), rel=1e-5)
+    cosine = (x * back).sum(axis=1) / np.linalg.norm(x, axis=1) / np.linalg.norm(back, axis=1)
+    assert row["cosine"] == pytest.approx(cosine.mean(), rel=1e-5)
+    assert row["nmae"] == pytest.approx((np.abs(x - back).mean(axis=1) / np.abs(x).mean(axis=1)).mean(), rel=1e-5)
+
+
+def test_a_probe_reads_the_same_from_better_codes(icml25, data, trained):
+    done = icml25("sae", "eval", trained, data / "x.npy", "--labels", data / "y.csv", "--ks", "1,32", "--json")
+    assert done.code == 0, done.err
+    few, full = done.json["tables"]["probe"]
+    assert 0 <= full["kl"] < few["kl"]
+    assert full["agreement"] >= few["agreement"]
+
+
+def test_another_modality_is_warned_of(icml25, data, trained, tmp_path):
+    np.save(tmp_path / "far.npy", np.load(data / "x.npy") + 1)
+    done = icml25("sae", "eval", trained, "far.npy", "--ks", 3, "--json")
+    assert any("--center-as self" in text for text in done.json["warnings"])
+    own = icml25("sae", "eval", trained, "far.npy", "--ks", 3, "--center-as", "self", "--json").json
+    assert not own["warnings"]
+    assert own["rows"][0]["fvu"] < done.json["rows"][0]["fvu"]
+
+
+# --- concepts ----------------------------------------------------------------------------------------------------
+
+
+def test_names_steering_search_and_audit(icml25, data, trained, tmp_path):
+    vocabulary = ("--vocab-emb", data / "atoms.npy", "--vocab", data / "words.txt")
+    page = ("--html", "p.html", "--items", data / "x.npy")
+    done = icml25("sae", "name", trained, *vocabulary, *page, "-o", "names.csv", "--json")
+    assert done.code == 0, done.err
+    named = done.json["rows"]
+    assert sorted(row["latent"] for row in named) == list(range(N))
+    best = max(named, key=lambda row: row["similarity"])
+    assert best["similarity"] > 0.7
+    assert '"latent": ' in (tmp_path / "p.html").read_text()
+
+    concept = ("--names", "names.csv")
+    done = icml25("sae", "steer", trained, data / "x.npy", *concept, "--set", f"{best['name']}=0", "-o", "off.npy")
+    assert done.code == 0, done.err
+    x, off = np.load(data / "x.npy"), np.load(tmp_path / "off.npy")
+    assert icml25("sae", "encode", trained, data / "x.npy", "-o", "z.npz").code == 0
+    z = sparse.load_npz(tmp_path / "z.npz").toarray()[:, best["latent"]]
+    np.testing.assert_array_equal(off[z == 0], x[z == 0])
+    W = load_file(trained / "sae.safetensors")["W_dec"][best["latent"]]
+    scale = json.loads((trained / "cfg.json").read_text())["scale"]
+    np.testing.assert_allclose(x - off, z[:, None] * W / scale, atol=1e-5)
+
+    done = icml25("sae", "search", trained, data / "x.npy", "--query", data / "x.npy", "--top", 1, "--json")
+    assert [row["row"] for row in done.json["rows"]] == list(range(ROWS))
+    asked = ("--concepts", best["name"], *concept, "--top", 3)
+    np.save("q.npy", x[z.argmax()][None])
+    found = icml25("sae", "search", trained, data / "x.npy", "--query", "q.npy", *asked, "--json").json["rows"]
+    assert all(z[row["row"]] > 0 for row in found)
+
+    done = icml25("sae", "audit", trained, data / "x.npy", "--labels", data / "y.csv", "--all", *concept, "--json")
+    assert done.code == 0, done.err
+    first = done.json["rows"][0]
+    assert first["p_adjusted"] < 1e-4
+    assert first["to_zero_low"] <= first["to_zero"] <= first["to_zero_high"]
+
+
+def test_a_model_matches_itself(icml25, trained):
+    row = icml25("sae", "stability", trained, trained, "--json").json["rows"][0]
+    assert row["decoder"] == pytest.approx(1, abs=1e-6)
+    assert row["encoder"] == pytest.approx(1, abs=1e-6)
+
+
+def test_hidden_states_are_collected(icml25, tmp_path):
+    (tmp_path / "t.jsonl").write_text('{"text": "one two three"}\n{"text": "four"}\n')
+    for pool, rows in (("mean", 2), ("last", 2), ("tokens", None)):
+        done = icml25("sae", "collect", "tiny", "t.jsonl", "--layer", 1, "--pool", pool, "-o", f"{pool}.npy", "--json")
+        assert done.code == 0, done.err
+        x = np.load(tmp_path / f"{pool}.npy")
+        assert len(x) == (rows or done.json["metrics"]["rows"]) > 1
+        assert np.isfinite(x).all()
+    np.testing.assert_allclose(np.load("last.npy")[-1], np.load("tokens.npy")[-1], rtol=1e-4, atol=1e-5)
+
+
+def test_the_demonstration_finds_atoms(icml25):
+    report = icml25("sae", "demo", "--epochs", 4, "--json").json
+    assert [row["method"] for row in report["tables"]["recovery"]] == [
+        "msae-uw",
+        "msae-rw",
+        "topk",
+        "batchtopk",
+        "relu",
+    ]
+    assert report["metrics"]["atom_cosine"] > 0.5
+
+
+# --- bad input ---------------------------------------------------------------------------------------------------
+
+
+def test_bad_rows_are_named_and_can_be_left_out(icml25, data, tmp_path):
+    x = np.load(data / "x.npy")
+    x[5, 3], x[17, 0] = np.nan, np.inf
+    np.save("bad.npy", x)
+    done = icml25("sae", "train", "bad.npy", *QUICK, "--json")
+    assert (done.code, done.out) == (3, "")
+    assert "2 of 1200 rows hold NaN or infinity: 5, 17" in done.err
+    assert icml25("sae", "train", "bad.npy", *QUICK, "--drop-bad", "--json").json["params"]["training_rows"] == 1138
+
+
+def test_what_cannot_be_is_refused_in_a_sentence(icml25, data, trained, tmp_path):
+    np.save("narrow.npy", np.ones((40, 3), np.float32) * np.arange(40)[:, None])
+    (tmp_path / "short.txt").write_text("one\n")
+    x = data / "x.npy"
+    for code, says, *args in (
+        (3, "has 3 columns, the model was trained on 16", "encode", trained, "narrow.npy", "-o", "a.npz"),
+        (3, "k = 33 is more than the 32 latents", "encode", trained, x, "-o", "a.npz", "--k", 33),
+        (3, "short.txt has 1 lines", "name", trained, "--vocab-emb", data / "atoms.npy", "--vocab", "short.txt"),
+        (3, "do not lie in 1 to 32", "train", x, "--expansion", 2, "--levels", "4,64"),
+        (3, "no latent is called snow", "steer", trained, x, "--set", "snow=1", "-o", "a.npy"),
+        (3, "is no change of a concept", "steer", trained, x, "--set", "snow", "-o", "a.npy"),
+        (3, "cannot be read", "train", "absent.npy"),
+        (3, "has no cfg.json", "eval", tmp_path, x),
+        (3, "holds no run to resume", "train", x, *QUICK, "--seed", 9, "--resume"),
+        (2, "--levels a,b is no list", "train", x, "--levels", "a,b"),
+        (2, "--lr fast is no learning rate", "train", x, "--lr", "fast"),
+        (74, "exists", "train", x, *QUICK, "-o", trained),
+    ):
+        done = icml25("sae", *args)
+        assert (done.code, done.out) == (code, ""), (args, done)
+        assert says in done.err, (args, done.err)
+
+
+def test_levels_out_of_order_are_put_in_order(icml25, data):
+    done = icml25("sae", "train", data / "x.npy", *QUICK, "--levels", "8,4,4,32", "--epochs", 1, "--json")
+    assert done.json["tables"]["models"][0]["levels"] == [4, 8, 32]
+    assert any("put in order" in text for text in done.json["warnings"])
