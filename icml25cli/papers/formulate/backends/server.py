@@ -10,6 +10,7 @@ the protocol. Does not know what is asked.
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 from collections.abc import Callable, Sequence
@@ -254,19 +255,18 @@ def _client(connection: Connection) -> Any:
         ) from error
     if connection.base_url is not None and urlsplit(connection.base_url).scheme not in ("http", "https"):
         raise UsageError(f"--base-url {connection.base_url} is no address", hint="such as http://localhost:8000/v1")
-    try:
-        return openai.OpenAI(
-            base_url=connection.base_url,
-            # Servers on one's own machine want none, and the client insists on one.
-            api_key=connection.key or ("none" if connection.base_url else None),
-            timeout=openai.Timeout(connection.timeout, connect=CONNECT),
-            max_retries=RETRIES,
-        )
-    except openai.OpenAIError as error:
+    if not connection.key and not (connection.base_url or os.environ.get("OPENAI_BASE_URL")):
         raise MissingError(
             "neither a server nor a key is given",
             hint=f"--base-url http://localhost:8000/v1, or put a key into {connection.key_name}",
-        ) from error
+        )
+    return openai.OpenAI(
+        base_url=connection.base_url,
+        # Never None, for which the client takes a key from a variable of its own choice. Local servers want none.
+        api_key=connection.key or "none",
+        timeout=openai.Timeout(connection.timeout, connect=CONNECT),
+        max_retries=RETRIES,
+    )
 
 
 def shown_address(url: str) -> str:

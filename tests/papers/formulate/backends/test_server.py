@@ -207,11 +207,16 @@ def test_the_budget_is_kept(server):
     assert len(server.bodies) == 2
 
 
-def test_addresses_and_keys():
+def test_addresses_and_keys(server, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", SECRET)  # which was not named, and is sent to nobody
     with pytest.raises(UsageError, match="no address"):
         Server(Connection("localhost:8000", "m"), Sampling())
     with pytest.raises(MissingError, match="neither a server nor a key"):
-        Server(Connection(None, "m"), Sampling())
+        Server(Connection(None, "m", key_name="OTHER"), Sampling())
+    client(server).complete([REQUEST])
+    monkeypatch.setenv("OPENAI_BASE_URL", server.url)
+    Server(Connection(None, "m"), Sampling()).complete([REQUEST])
+    assert server.keys == ["Bearer none"] * 2
     assert shown_address("https://me:pass@host:1/v1/?key=x#y") == "https://host:1/v1"
 
 
