@@ -211,7 +211,7 @@ def _as_number(values: pd.Series) -> Float64[ndarray, "n"]:
 def _date_parts(values: pd.Series) -> Float64[ndarray, "n parts"]:
     when = pd.to_datetime(values, errors="coerce", utc=True, format="ISO8601")
     day = (when - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(days=1)
-    parts = [day, when.dt.month, when.dt.weekday, when.dt.hour]
+    parts = [day, when.dt.month, when.dt.day_of_week, when.dt.hour]
     return np.stack([part.to_numpy(np.float64, na_value=np.nan) for part in parts], 1)
 
 

@@ -1,5 +1,7 @@
 """How good class probabilities are. Knows arrays."""
 
+import warnings
+
 import numpy as np
 from jaxtyping import Float64, Int64
 from numpy import ndarray
@@ -16,8 +18,6 @@ def evaluate(p: Float64[ndarray, "n classes"], labels: Int64[ndarray, "n"]) -> d
     guess = p.argmax(1)
     present = [c for c in range(p.shape[1]) if 0 < (labels == c).sum() < len(labels)]
     aucs = [roc_auc_score(labels == c, p[:, c]) for c in present]
-    import warnings
-
     with warnings.catch_warnings(action="ignore"):  # a class that is guessed and absent is no fault
         balanced = balanced_accuracy_score(labels, guess)
     return {
