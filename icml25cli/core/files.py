@@ -47,7 +47,7 @@ def expand(path: str) -> Path:
         return Path(path).expanduser()
     except RuntimeError as error:
         raise InputError(
-            f"{path}: no home of that user is known here", hint=f"./{path} is the file of that name"
+            f"{path}: no home of that user is known here", hint="a file of that name has a whole path, from / on"
         ) from error
 
 

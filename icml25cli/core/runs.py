@@ -278,8 +278,9 @@ def check_output(out: Path, *, force: bool = False) -> None:
 def commit_output(out: Path, *, force: bool = False) -> Iterator[Path]:
     """Yield an empty directory beside ``out``; on success it becomes ``out``, on failure nothing has happened.
 
-    With ``force`` an existing output is replaced once the new one is complete. A ``.run`` inside moves along. At a
-    kill ``out`` is the old one, the new one, or (between two renames) absent until the next call brings the old back.
+    With ``force`` an existing output is replaced once the new one is complete. A ``.run`` inside goes with the old one:
+    what it finished is in the output now. At a kill ``out`` is the old one, the new one, or (between two renames)
+    absent until the next call brings the old back.
 
     Raises:
         OutputError: as ``check_output``, or the disk is full.
@@ -330,8 +331,6 @@ def _recover(out: Path) -> None:
     if old.exists() and not out.exists():  # stopped between the two renames
         os.rename(old, out)
     if old.exists():
-        if (old / ".run").exists() and not (out / ".run").exists():
-            os.rename(old / ".run", out / ".run")
         shutil.rmtree(old)
     if new.exists():
         shutil.rmtree(new)

@@ -10,11 +10,12 @@ import math
 import os
 import sys
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import typer
 
-from icml25cli.core.errors import InputError
+from icml25cli.core.errors import InputError, UsageError
 from icml25cli.core.files import expand
 
 ENVIRONMENT_PREFIX = "ICML25"
@@ -34,7 +35,10 @@ def check_values(ctx: Any) -> None:
 
     Raises:
         BadParameter: a number is not finite, or a text holds a NUL, which no path can.
-        InputError: an argument begins with ``~`` and a user who does not exist, or is ``-`` with nothing to read.
+        InputError: an argument or a path begins with ``~`` and a user who does not exist, or is ``-`` with nothing to
+            read.
+        UsageError: two options are to read standard input, or a figure would lie in the output that is written whole,
+            or the other way round.
     """
     for param in ctx.command.params:
         value = ctx.params.get(param.name)
@@ -43,10 +47,20 @@ def check_values(ctx: Any) -> None:
                 raise typer.BadParameter(f"{item} is not a finite number.", ctx=ctx, param=param)
             if "\0" in str(item):
                 raise typer.BadParameter("a text with a NUL character names nothing.", ctx=ctx, param=param)
-            if param.param_type_name == "argument":
+            if param.param_type_name == "argument" or isinstance(item, Path):
                 expand(str(item))
             if item == "-" and sys.stdin is None:
                 raise InputError("standard input is closed", hint="name a file, or pipe text into the command")
+    if len(piped := [p.opts[0] for p in ctx.command.params if ctx.params.get(p.name) == "-"]) > 1:
+        raise UsageError(f"{' and '.join(piped)} cannot both be standard input", hint="give one of them a file")
+    output, plot = (ctx.params.get(name) for name in ("output", "plot"))
+    if isinstance(output, Path) and isinstance(plot, Path):
+        whole, figure = (Path(os.path.realpath(path)) for path in (output, plot))
+        if figure.is_relative_to(whole) or whole.is_relative_to(figure):  # either would stand in the other's way
+            raise UsageError(
+                f"--plot {plot} and --output {output} are the same or one in the other",
+                hint="write the figure to another place",
+            )
 
 
 def explain(error: Any) -> tuple[str, str | None]:

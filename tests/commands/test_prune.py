@@ -191,6 +191,7 @@ def test_a_gate_that_is_not_met_exits_1_with_the_report_and_the_model(icml25, tm
     assert done.json["metrics"]["perplexity_increase"] > 0
     assert "--max-perplexity-increase" in done.err
     assert (tmp_path / "out" / "config.json").exists()
+    assert not (tmp_path / "out" / ".run").exists()
     assert "share kept" in (tmp_path / "kept.svg").read_text()
 
 

@@ -86,10 +86,29 @@ def test_every_option_has_the_variable_that_its_own_name_promises(ask):
     assert ask("papers", ICML25_PAPERS_JSON="1").out.startswith("{")
 
 
+@pytest.mark.parametrize(
+    ("output", "plot"), [("pl", "pl/x.svg"), ("x.svg", "x.svg"), ("x.svg/y", "x.svg"), ("pl", "other/../pl/x.svg")]
+)
+@pytest.mark.parametrize("command", [("prune",), ("prune", "plan"), ("quantize",)])
+def test_a_figure_in_the_output_is_refused_before_any_work(ask, tmp_path, command, output, plot):
+    done = ask(*command, "-o", output, "--plot", plot)
+    assert (done.code, done.err.splitlines()[-1]) == (2, "hint: write the figure to another place")
+    assert "--plot" in done.err
+    assert not list(tmp_path.iterdir())
+
+
+def test_only_one_text_can_be_standard_input(ask):
+    done = ask("prune", "--calib", "-", "--eval", "-")
+    assert done.code == 2
+    assert "--calib and --eval cannot both be standard input" in done.err
+
+
 def test_what_no_path_can_be_is_refused_before_any_work(ask, tmp_path, monkeypatch):
     done = ask("quantize", "~nosuch/x")
-    assert (done.code, done.err.splitlines()[1]) == (3, "hint: ./~nosuch/x is the file of that name")
+    assert (done.code, done.err.splitlines()[1]) == (3, "hint: a file of that name has a whole path, from / on")
     assert ask("assets", "list", ICML25_CACHE_DIR="~nosuch/x").code == 3
+    assert ask("prune", "tiny", "-o", "~nosuch/x").code == 3
+    assert not list(tmp_path.iterdir())
     (tmp_path / "c.toml").write_text('[quantize]\ncalib = "a\\u0000b"\n')
     done = ask("quantize", "run", "--config", "c.toml")
     assert done.code == 2

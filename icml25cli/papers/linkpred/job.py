@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 
 from icml25cli.core.errors import UsageError
-from icml25cli.core.files import remove
 from icml25cli.core.progress import track
 from icml25cli.core.runs import Run, fingerprint, run_directory
 from icml25cli.papers.linkpred.encoders import Encoder
@@ -232,8 +231,6 @@ def carry_out(
             first = first or study
         assert first is not None
         yield Result(plan, tuple(splits), tuple(judged), first)
-    if output:
-        remove(output / ".run")
 
 
 def _judge(study: Study, plan: Plan) -> tuple[Judged, ...]:

@@ -19,7 +19,6 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from icml25cli.core.checkpoint import model_files
-from icml25cli.core.files import remove
 from icml25cli.core.held_out import calibration_sample, evaluation_sample
 from icml25cli.core.models import ModelSource, load_model, load_tokenizer, quiet_transformers, resolve
 from icml25cli.core.progress import warn
@@ -131,8 +130,6 @@ def carry_out(
             pruned = prune_models(model, options, calibration, evaluation, run)
             check_export(kind, source, anatomy, pruned[0].plan)
         yield Job(model, anatomy, run, pruned, params)
-    if output:  # what was finished is in the output now
-        remove(output / ".run")
 
 
 def measure(job: Job, *, prompt: str | None = None, turns: int = 3) -> tuple[Measured | None, ...]:

@@ -23,7 +23,7 @@ from torch import Tensor
 from icml25cli.core.blockwise import whole
 from icml25cli.core.checkpoint import model_files
 from icml25cli.core.errors import InputError, MissingError
-from icml25cli.core.files import output_errors, remove
+from icml25cli.core.files import output_errors
 from icml25cli.core.likelihood import Estimate, perplexity, ratio
 from icml25cli.core.models import PRUNED, ModelSource, load_model, load_tokenizer, quiet_transformers
 from icml25cli.core.progress import Progress, track
@@ -171,8 +171,6 @@ def carry_out(
     }
     with Run.open(run_directory("prune-tune", fingerprint(inputs), output), inputs, resume=resume, fresh=fresh) as run:
         yield tune(source, rows, options, run, device)
-    if output:  # what was kept is in the output now
-        remove(output / ".run")
 
 
 def tune(source: ModelSource, rows: Sequence[Row], options: Options, run: Run, device: str = "cpu") -> Tuned:

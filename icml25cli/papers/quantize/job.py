@@ -13,7 +13,6 @@ from pathlib import Path
 import torch
 
 from icml25cli.core.checkpoint import model_files
-from icml25cli.core.files import remove
 from icml25cli.core.models import ModelSource
 from icml25cli.core.runs import Run, fingerprint, run_directory
 from icml25cli.core.streaming import StreamedModel
@@ -82,5 +81,3 @@ def carry_out(
     }
     with Run.open(run_directory("quantize", fingerprint(inputs), output), inputs, resume=resume, fresh=fresh) as run:
         yield Job(model, plan, run, facts, quantize_model(model, plan, run))
-    if output:  # what was finished is in the output now
-        remove(output / ".run")
