@@ -25,7 +25,7 @@ from icml25cli.core.runs import Run
 from icml25cli.papers.formulate import nl4opt
 from icml25cli.papers.formulate.job import formulate_text
 from icml25cli.papers.formulate.search import Settings, is_optimal
-from icml25cli.papers.formulate.tree import Node
+from icml25cli.papers.formulate.tree import Node, counters
 
 TOLERANCES = {"5pct": 0.05, "1e6": 1e-6}  # of the paper, and one that integrality does not slip through
 FIRST = (1, 3, 16)  # readings in the order in which the search reached them
@@ -167,6 +167,7 @@ def solve_one(problem: Labelled, settings: Settings) -> Record:
         "confidence": outcome.confidence,
         "readings": [_objective(leaf) for leaf in found.leaves],
         "leaders": [_objective(leaf) for leaf in found.leaders],
+        "drawn": sum(row["generated"] for row in counters(found.root)),
         "answered": outcome.confidence >= SURE,
     }
 
@@ -183,6 +184,7 @@ def _record(problem: Labelled, status: str, reason: str, started: float) -> Reco
         "confidence": 0.0,
         "readings": [],
         "leaders": [],
+        "drawn": 0,
         "answered": False,
         "seconds": round(time.perf_counter() - started, 4),
     }

@@ -7,7 +7,7 @@ Knows the search and its back ends. Does not know files, nor how an answer is sh
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from icml25cli.core.errors import InputError, MissingError
@@ -83,6 +83,8 @@ def formulate_text(
     backend = Grammar(text) if chat is None else LanguageModel(text, chat)
     if isinstance(backend, Grammar) and (reason := out_of_scope(backend)) is not None:
         return Outcome(text, "abstained", reason, None, None, 0.0)
+    if isinstance(backend, Grammar) and settings.reward == "compare":
+        settings = replace(settings, order="strength")  # a path's value is a blunt measure where few visits suffice
     search = Search(backend, backend, settings, expanded)
     cut = None
     try:

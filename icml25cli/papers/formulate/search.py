@@ -47,6 +47,7 @@ SearchName = Literal["mcts", "dfs", "sequential", "greedy", "random"]
 PruneName = Literal["smt", "canon", "none"]
 PriorName = Literal["rank", "score", "uniform"]
 RewardName = Literal["compare", "score", "solver"]
+OrderName = Literal["path", "strength"]
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,7 @@ class Settings:
     prune: PruneName = "smt"
     prior: PriorName = "rank"
     reward: RewardName = "compare"
+    order: OrderName = "path"  # of the final ranking: mean value of the path, or Bradley-Terry strength
     pre_expand: bool = False  # the whole tree before the first rollout
     smt_timeout: float = SECONDS
     solver: SolverName = "highs"
@@ -87,10 +89,14 @@ class Found:
     stopped: str = ""  # why the search ended
 
     def order(self) -> list[Node]:
-        """Leaves from best to worst: those with an optimum first, then by mean value of their path."""
-        return sorted(
-            self.leaves, key=lambda leaf: (not is_optimal(leaf), -mean_path_value(leaf, self.settings.weight))
-        )
+        """Leaves from best to worst: those with an optimum first, then by mean value of their path, or by strength."""
+        weight = self.settings.weight
+        if self.settings.order == "path":
+            worth = [mean_path_value(leaf, weight) for leaf in self.leaves]
+        else:
+            worth = self.strengths()
+        places = sorted(range(len(self.leaves)), key=lambda i: (not is_optimal(self.leaves[i]), -worth[i]))
+        return [self.leaves[i] for i in places]
 
     def strengths(self) -> list[float]:
         """Bradley-Terry strengths of the leaves, in the order of ``leaves``."""

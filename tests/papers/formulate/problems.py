@@ -88,13 +88,15 @@ UNSEEN: dict[str, tuple[str, float]] = {
         34.0,
     ),
     "table drawn in characters": (
-        "        | desk | shelf | on hand\nboards  |  6   |   3   |   96\nhours   |  4   |   5   |  100\nprofit  |  $60 |"
+        "        | desk | shelf | on hand\nboards  |  6   |   3   |   96\nhours   |  4   |   5   |  100\nprofit "
+        " |  $60 |"
         "  $45 |\nHow many desks and shelves give the greatest profit?",
         1140.0,
     ),
     "production over months": (
         "A dairy can make up to 60 tons of cheese in May at $900 a ton, and up to 70 tons in June at $1,000 a ton. "
-        "Orders are 40 tons in May and 80 tons in June. A ton kept from May to June costs $20 in cold storage. Meet all "
+        "Orders are 40 tons in May and 80 tons in June. A ton kept from May to June costs $20 in cold storage. "
+        "Meet all "
         "orders as cheaply as possible.",
         114400.0,  # 60 in May, 60 in June, 20 stored
     ),
@@ -105,7 +107,8 @@ UNSEEN: dict[str, tuple[str, float]] = {
         16.0,  # Ann plumbs, Bob wires, Cleo paints, or the two change
     ),
     "contract": (
-        "The Supplier shall deliver crushed stone and washed sand. Deliveries of crushed stone shall not be less than 40 "
+        "The Supplier shall deliver crushed stone and washed sand. Deliveries of crushed stone shall not be "
+        "less than 40 "
         "tonnes, deliveries of washed sand shall not be less than 25 tonnes, and both together shall not exceed 120 "
         "tonnes. The Supplier earns $14 per tonne of crushed stone and $17 per tonne of washed sand, and seeks the "
         "highest earnings.",
@@ -117,9 +120,11 @@ UNSEEN: dict[str, tuple[str, float]] = {
         4.0,  # hours
     ),
     "letter with asides": (
-        "Dear Sir, my late aunt left me 12 rooms (lovely, if draughty) which I let to students or to tourists. A student "
+        "Dear Sir, my late aunt left me 12 rooms (lovely, if draughty) which I let to students or to tourists. "
+        "A student "
         "room pays $300 a month and asks for 1 hour of cleaning, a tourist room pays $500 a month and asks for 4 hours "
-        "of cleaning. My housekeeper, who is 71, cleans for 30 hours at most. The town demands that at least 5 rooms go "
+        "of cleaning. My housekeeper, who is 71, cleans for 30 hours at most. The town demands that at least 5 "
+        "rooms go "
         "to students. What mix of student rooms and tourist rooms brings in the most?",
         4800.0,  # 6 to each
     ),

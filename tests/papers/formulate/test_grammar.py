@@ -21,7 +21,7 @@ from icml25cli.papers.formulate.grammar.tagger import load_tagger, spans, stem, 
 from icml25cli.papers.formulate.job import formulate_text
 from icml25cli.papers.formulate.search import Search, Settings
 from icml25cli.papers.formulate.tree import Node, counters, document
-from tests.papers.formulate.problems import PROBLEMS
+from tests.papers.formulate.problems import PROBLEMS, UNSEEN
 
 FARMER = (
     "A farmer has 10 acres of land and a budget of $100. An acre of wheat costs $2 to plant and brings a profit"
@@ -224,3 +224,13 @@ def test_accuracy_on_the_development_problems(tmp_path):
     assert found["best_of_16_5pct"] >= 0.55
     assert found["pass_at_16_5pct"] >= 0.70
     assert found["pass_at_16_5pct"] > found["best_of_16_5pct"]
+
+
+@pytest.mark.parametrize("style", UNSEEN)
+def test_styles_it_was_not_made_with_are_not_answered_wrongly_with_confidence(style):
+    text, optimum = UNSEEN[style]
+    outcome = formulate_text(text, Settings())
+    if outcome.best is None:
+        assert outcome.reason
+    elif objective_of(outcome.best) != pytest.approx(optimum, rel=1e-6):
+        assert outcome.confidence <= 0.8

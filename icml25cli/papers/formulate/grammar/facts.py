@@ -128,6 +128,9 @@ def _respectively(problem: Problem, mentions: Sequence[Mention], count: int) -> 
                 continue
             behind = [m.which for m in ordered if m.first >= run[-1].last][:count]
             ahead = [m.which for m in ordered if m.last <= run[0].first][-count:]
+            if told and not ordered:  # "they cost $3 and $5 respectively", of what was named before
+                found |= {quantity: (which,) for which, quantity in enumerate(run)}
+                continue
             same = len({problem.unit(q) for q in run}) == 1
             for group in (behind, ahead):
                 if sorted(group) == [*range(count)] and (told or (same and group is behind)):

@@ -32,7 +32,8 @@ NOTHING_DONE = -4.0  # for an optimum where nothing is made
 UNUSED = -0.8  # for a number that appears nowhere
 CHOICES = 8  # of variables that are looked into
 FILLED = 4.0  # for a table of facts without holes
-FLIP = 0.03  # chance of the direction that is not the one said
+FLIP = 0.03  # chance of the direction that is not the one said, where none of "maximize" and "minimize" is
+CLEAR = 0.003  # and where one of them is
 Item = TypeVar("Item")
 
 
@@ -124,8 +125,9 @@ class Grammar:
         target, chance = self._pick(reading.targets(rows), lambda t: t.score, draw)
         log += chance
         sense = target.sense
-        if draw.random() < FLIP:
-            sense, log = ("min" if sense == "max" else "max"), log + math.log(FLIP)
+        flip = CLEAR if reading.is_clear else FLIP
+        if draw.random() < flip:
+            sense, log = ("min" if sense == "max" else "max"), log + math.log(flip)
         if target.row is None:
             expression = " + ".join(names)
         else:

@@ -17,7 +17,17 @@ from itertools import pairwise
 from typing import Literal
 
 from icml25cli.papers.formulate.grammar.facts import Attribute, Bag, rarities, similarity
-from icml25cli.papers.formulate.grammar.lexicon import AT_LEAST, AT_MOST, BREAKS, BULK, EXACTLY, HAD, NEEDED, root
+from icml25cli.papers.formulate.grammar.lexicon import (
+    AT_LEAST,
+    AT_MOST,
+    BREAKS,
+    BULK,
+    EXACTLY,
+    HAD,
+    NEEDED,
+    NOTHING,
+    root,
+)
 from icml25cli.papers.formulate.grammar.mentions import Mention
 from icml25cli.papers.formulate.grammar.numbers import Quantity
 from icml25cli.papers.formulate.grammar.tagger import stem
@@ -132,7 +142,8 @@ def _factors(
         made.append(Limit("factor", way, 1.0, quantity, None, pair[::-1]))
     if previous and following and previous[-1].which != following[0].which:
         between = problem.lower[quantity.last : following[0].first]
-        strong = not pair or not set(between) & {"many", "much", "more"}
+        as_many = bool(pair) and bool(set(between) & {"many", "much", "more"} or _is_compared(problem, following))
+        strong = not as_many
         made.append(
             Limit("factor", way, 5.0 if strong else 2.0, quantity, None, (previous[-1].which, following[0].which))
         )
@@ -141,6 +152,15 @@ def _factors(
         if other:
             made.append(Limit("factor", way, 2.0, quantity, None, (following[0].which, other[-1].which)))
     return made
+
+
+def _is_compared(problem: Problem, following: Sequence[Mention]) -> bool:
+    """Whether the next two names are set against each other: ``times the amount of A as B``."""
+    second = next((m for m in following if m.which != following[0].which), None)
+    if second is None:
+        return False
+    between = problem.lower[following[0].last : second.first]
+    return len(between) <= 4 and bool({"as", "than"} & set(between))
 
 
 def _two(mentions: Sequence[Mention]) -> tuple[int, int] | None:
@@ -199,7 +219,7 @@ def _plain(
         score = 4.5 * alike
         if quantity.kind == "money" or row.unit == "$":
             score += 1.0 if quantity.kind == "money" and row.unit == "$" else -2.0
-            if {"@gain"} & row.bag.keys() and side == "<=":
+            if {"@gain"} & row.bag.keys() and side == "<=" and "@cost" not in bag:
                 score -= 2.5
         elif unit and unit == row.unit:
             score += 0.8
@@ -209,9 +229,11 @@ def _plain(
     if near is not None:
         gap = problem.lower[quantity.last : near.first]
         between = [q for q in after if q.first < near.first]
-        small = [word for word in gap if word not in ("of", "the", "units", "unit", "more")]
+        said = gap[1:] if gap[1:2] == ["of"] else gap  # "12 kg of"
+        small = [word for word in said if word not in ("of", "the", "units", "unit", "more")]
+        telling = [word for word in small if root(word) not in NOTHING and not word.endswith("ed")]
         if not between and not set(gap) & BREAKS:
-            score = 4.0 - 0.9 * len(small)
+            score = 4.0 - 0.2 * len(small) - 0.7 * len(telling)
             joined = [m for m in following if m.which != near.which]
             tail = problem.lower[near.last : joined[0].first] if joined else []
             if joined and set(tail) <= {"or", "and", "a", "an", ",", "the"}:
@@ -230,7 +252,7 @@ def _plain(
         made.append(Limit("bound", side, score, quantity, None, (previous[-1].which,)))
     # each of them, or all together
     heads = _heads(names)
-    stems = {stem(word) for word in right}
+    stems = {stem(problem.lower[place]) for place in problem.behind(quantity) if place not in taken}
     span = problem.lower[max(0, quantity.first - 6) : min(end, quantity.last + 10)]
     score = 0.0
     if stems & heads:
@@ -245,8 +267,8 @@ def _plain(
         score += 3.0
     if any(similarity(bag, row.bag, rarity) > 0.5 for row in rows):
         score -= 1.0
-    if quantity.kind == "money":
-        score -= 1.0
+    if quantity.kind == "money":  # people put money into things; elsewhere it is no number of things
+        score -= 1.0 if "invest" in problem.text.lower() else 3.0
     made.append(Limit("sum", side, score, quantity, None, everyone))
     if re.match(r"(?:\w+ )?(?:of )?(?:each|both|every)(?: type| kind| one| of|$| \W)", " ".join(right)):
         made.append(Limit("bound", side, 3.5, quantity, None, everyone))

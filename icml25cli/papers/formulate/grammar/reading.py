@@ -130,6 +130,11 @@ class Reading:
                     bag[group] = 0.6
         return sense, bag, first
 
+    @cached_property
+    def is_clear(self) -> bool:
+        """Whether the text says in so many words what is to be made large or small."""
+        return bool(re.search(r"\b(?:max|min)imi[sz]", self.problem.text, re.IGNORECASE))
+
     def targets(self, rows: Sequence[Attribute]) -> list[Target]:
         """Candidates for the objective."""
         sense, bag, first = self.aim

@@ -10,7 +10,8 @@ from icml25cli.papers.formulate.grammar.grammar import Grammar
 LONGEST = 400  # words
 _SIGNS = (
     (
-        r"\bsquared?\b|\bquadratic|\bcubic\b|\bnon-?linear|\bexponential|\blogarithm|\bsquare root|\bvariance\b|"
+        r"\bsquared?\b(?! ?-?(?:feet|foot|ft|met(?:er|re)s?|m\b|inch|yards?|miles?|km|cm))|"
+        r"\bquadratic|\bcubic\b|\bnon-?linear|\bexponential|\blogarithm|\bsquare root|\bvariance\b|"
         r"\bproduct of\b|\bvolume of the\b|\barea of the\b",
         "it asks for products or powers of what is decided",
     ),
@@ -37,8 +38,8 @@ _SIGNS = (
         "what is decided has two indices, such as from and to",
     ),
     (
-        r"\bblend\b|\bmixture must (?:contain|have|be)\b|\bon average (?:must|at least|at most)|"
-        r"\baverage \w+ (?:of the|must)",
+        r"\bblend\b|\bmixture must (?:contain|have|be)\b[^.?!]{0,40}(?:%|percent)|"
+        r"\bon average (?:must|at least|at most)|\baverage \w+ (?:of the|must)",
         "it limits an average of a blend",
     ),
     (

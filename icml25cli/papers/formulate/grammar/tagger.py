@@ -55,7 +55,7 @@ def stem(word: str) -> str:
         if word.endswith(ending) and len(word) > min(len(ending) + 1, 4):
             return word[: -len(ending)] + instead
     plural = len(word) > 2 and word.endswith("s") and not word.endswith(("ss", "us", "is"))
-    plural = plural and word not in ("gas", "has", "was", "its", "yes")
+    plural = plural and word not in ("gas", "has", "was", "its", "yes", "lens")
     return word[:-1] if plural else word
 
 

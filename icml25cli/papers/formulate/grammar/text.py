@@ -3,6 +3,7 @@
 Knows a text. Does not know which variables are chosen.
 """
 
+import re
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -23,6 +24,7 @@ from icml25cli.papers.formulate.grammar.numbers import Quantity, quantities
 from icml25cli.papers.formulate.grammar.tagger import load_tagger, spans, stem, words_of
 
 _PARTS = {",", ";", ":", "while", "whereas", "but", "however"}
+_OF_OTHERS = re.compile(r"(?:of )?(?:the |as )?(?:total )?(?:number|amount|quantity|many|much)\b")
 _SHORT = 6  # words of a part of a sentence that does not speak for itself
 
 
@@ -170,6 +172,8 @@ class Problem:
         if quantity.kind == "factor":  # restocked five times every month
             after = self.lower[quantity.last] if quantity.last < len(self.lower) else ""
             return subject and after in ("every", "per", "a", "each")
+        if quantity.kind == "share" and _OF_OTHERS.match(" ".join(self.lower[quantity.last : quantity.last + 5])):
+            return False
         if role == "PARAM":
             if near and quantity.first - own_begin <= 8 and not subject:
                 return False

@@ -1,0 +1,282 @@
+"""What the paper says, as checks that can fail.
+
+Its tables need GPT-4. What can be measured here are the search's own rules, what pruning spares, and orders between
+searches, all on the grammar back end; published figures stand beside them. Differences are paired over problems. Orders
+are measured on NL4OPT's development problems where those are at hand. Knows searches and records. Does not know the
+command line.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from functools import lru_cache, partial
+from pathlib import Path
+
+import numpy as np
+
+from icml25cli.core.claims import Claim, Interval, Size, at_least, at_most
+from icml25cli.core.errors import MissingError
+from icml25cli.core.parallel import parallel_map
+from icml25cli.papers.formulate import nl4opt
+from icml25cli.papers.formulate.bench import Labelled, Record, is_right, read_problems, read_rows, solve_one
+from icml25cli.papers.formulate.formulation import Formulation
+from icml25cli.papers.formulate.grammar.grammar import Grammar
+from icml25cli.papers.formulate.samples import SAMPLES
+from icml25cli.papers.formulate.search import Found, PruneName, Search, SearchName, Settings
+from icml25cli.papers.formulate.tree import Node, counters, upper_bound
+
+LOOSE = 0.05  # the paper's tolerance
+
+
+# --- rules of the search -----------------------------------------------------------------------------------------
+
+
+def bound_error(exploration: float) -> Interval:
+    """Largest error of upper confidence bounds against values worked out by hand, at lambda 0.5."""
+    root = Node(Formulation(), visits=4)
+    seen = Node(Formulation(), root, prior=0.75, visits=2, total=1.0)
+    unseen = Node(Formulation(), root, prior=0.75)
+    errors = [
+        upper_bound(seen, 0.5, exploration) - 1.457555,
+        upper_bound(unseen, 0.5, exploration) - 1.927410,
+    ]
+    return Interval.exact(float(np.abs(errors).max()))
+
+
+# --- pruning, on problems that come with the program ---------------------------------------------------------------
+
+
+@lru_cache
+def searched(prune: PruneName) -> tuple[Found, ...]:
+    """The built-in problems, searched with one way to prune."""
+    found = []
+    for text, _ in SAMPLES:
+        grammar = Grammar(text)
+        found.append(Search(grammar, grammar, Settings(prune=prune)).run())
+    return tuple(found)
+
+
+def retained(prune: PruneName) -> Interval:
+    """Share of the drafts that compile which pruning leaves, a problem."""
+    shares = []
+    for found in searched(prune):
+        rows = counters(found.root)
+        made = sum(row["generated"] - row["empty"] - row["invalid"] for row in rows)
+        shares.append(1 - sum(row["pruned"] for row in rows) / made)
+    return Interval.of_mean(shares)
+
+
+def saving(prune: PruneName) -> Interval:
+    """How many times fewer whole models there are to search: over the levels, the product of drafts over those left."""
+    logs = []
+    for found in searched(prune):
+        rows = counters(found.root)
+        logs.append(
+            math.fsum(math.log10(row["generated"] / (row["generated"] - row["pruned"])) for row in rows),
+        )
+    return Interval.of_mean(logs)
+
+
+def more_leaves(prune: PruneName) -> Interval:
+    """How many more different optima than without pruning are among equally many rollouts, a problem."""
+    pairs = zip(searched(prune), searched("none"), strict=True)
+    return Interval.of_mean([_different(one) - _different(other) for one, other in pairs])
+
+
+def _different(found: Found) -> int:
+    return len({leaf.solution and (leaf.solution.status, leaf.solution.objective) for leaf in found.leaves})
+
+
+# --- orders of searches, on problems with labels -------------------------------------------------------------------
+
+
+def development_file() -> Path:
+    """NL4OPT's development problems with their declarations.
+
+    Raises:
+        MissingError: they are not on this machine.
+    """
+    path = Path(os.environ.get("ICML25_TEST_DATA", "."), "formulate", "nl4opt_dev_structured.jsonl")
+    if not path.is_file():
+        raise MissingError(
+            "NL4OPT's development problems are not here",
+            hint="set ICML25_TEST_DATA to a folder with formulate/nl4opt_dev_structured.jsonl",
+        )
+    return path
+
+
+@lru_cache
+def problems() -> tuple[Labelled, ...]:
+    return tuple(problem for problem in read_problems(development_file()) if problem.labels)
+
+
+@lru_cache
+def solved(search: SearchName, rollouts: int) -> tuple[Record, ...]:
+    """A record a problem."""
+    work = partial(_solved, Settings(search=search, rollouts=rollouts))
+    return tuple(parallel_map(work, problems(), description="problems"))
+
+
+def _solved(settings: Settings, problem: Labelled) -> Record:
+    return solve_one(problem, settings)
+
+
+@lru_cache
+def equal_draws() -> tuple[Record, ...]:
+    """Sequential drafts of every problem, as many as the tree drew for its first three models."""
+    drawn = [record["drawn"] for record in solved("mcts", 3)]
+    work = [(problem, max(3, count // 4)) for problem, count in zip(problems(), drawn, strict=True)]
+    return tuple(parallel_map(_in_sequence, work, description="problems"))
+
+
+def _in_sequence(work: tuple[Labelled, int]) -> Record:
+    problem, rollouts = work
+    return solve_one(problem, Settings(search="sequential", rollouts=rollouts))
+
+
+def within(records: tuple[Record, ...], first: int | None) -> np.ndarray:
+    """Whether any of the first readings of each problem is right."""
+    return np.array([any(is_right(v, r["labels"], LOOSE) for v in r["readings"][:first]) for r in records], float)
+
+
+def chosen(records: tuple[Record, ...]) -> np.ndarray:
+    """Whether the reading that the search preferred at its end is right, for each problem."""
+    return np.array([is_right((r["leaders"] or [None])[-1], r["labels"], LOOSE) for r in records], float)
+
+
+def oracle(sense: bool) -> Interval:
+    """Share of development problems whose declarations meet the labels; without ``sense`` all are minimised."""
+    rows = read_rows(development_file())
+    hits = []
+    for row in rows:
+        labels = nl4opt.optima(row)
+        aim = row.get("obj_declaration") or {}
+        taken = row if sense else {**row, "obj_declaration": {**aim, "direction": "minimize"}}
+        hits.append(any(is_right(value, labels, LOOSE) for value in nl4opt.optima(taken)))
+    return Interval.of_mean(np.array(hits, float))
+
+
+def out_of_reach(size: Size) -> Interval:
+    raise MissingError("needs GPT-4", hint="formulate bench shows what the grammar reaches")
+
+
+NOTHING = "the difference: the same search on either side"
+CLAIMS = (
+    Claim(
+        "upper-confidence",
+        says="selection weighs a prior, a mean reward and how seldom a node was passed",
+        source="section 3, selection",
+        published="1.457555 and 1.927410 in a worked example",
+        quantity="largest error of two upper confidence bounds",
+        predicts=at_most(1e-6),
+        measure=lambda size: bound_error(1.0),
+        control=lambda size: bound_error(0.0),
+        without="exploration",
+    ),
+    Claim(
+        "pruned",
+        says="most drafts say what another says, and pruning finds them",
+        source="the study of pruning",
+        published="about 20 % of GPT-4's drafts are left",
+        quantity="share of drafts left",
+        predicts=at_most(0.5),
+        measure=lambda size: retained("smt"),
+        control=lambda size: retained("none"),
+        without="pruning",
+    ),
+    Claim(
+        "space-saved",
+        says="over the levels pruning makes the space to search orders of magnitude smaller",
+        source="the study of pruning",
+        published="454.55 times (10^2.66) on GPT-4's drafts",
+        quantity="decimal logarithm of whole models spared",
+        predicts=at_least(1.0),
+        measure=lambda size: saving("smt"),
+        control=lambda size: saving("none"),
+        without="pruning",
+    ),
+    Claim(
+        "rollouts-differ",
+        says="with pruning equally many rollouts reach more different models",
+        source="the study of pruning",
+        published="not given",
+        quantity="different optima more among 16 rollouts",
+        predicts=at_least(0.5),
+        measure=lambda size: more_leaves("smt"),
+        control=lambda size: more_leaves("none"),
+        without="pruning",
+    ),
+    Claim(
+        "declarations",
+        says="the objective's value is a fair stand-in for the model",
+        source="the protocol of evaluation",
+        published="219 of 244 test declarations meet their label",
+        quantity="share of development declarations with an optimum, the ceiling of accuracy",
+        predicts=at_least(0.85),
+        measure=lambda size: oracle(sense=True),
+        control=lambda size: oracle(sense=False),
+        without="the direction of the objective, which the authors' comparison ignores",
+        sizes=("full",),
+    ),
+    Claim(
+        "more-readings",
+        says="the first sixteen models hold the right one more often than the first",
+        source="table 1",
+        published="NL4OPT: 92.62 % of all, 85.24 % of the first",
+        quantity="share of problems",
+        predicts=at_least(0.02),
+        measure=lambda size: Interval.of_mean(within(solved("mcts", 16), None) - within(solved("mcts", 16), 1)),
+        control=lambda size: Interval.of_mean(within(solved("mcts", 16), 1) - within(solved("mcts", 16), 1)),
+        without=NOTHING,
+        sizes=("full",),
+    ),
+    Claim(
+        "three-readings",
+        says="the first three models hold the right one more often than the first",
+        source="table 1",
+        published="NL4OPT: 92.21 % of three, 85.24 % of one",
+        quantity="share of problems",
+        predicts=at_least(0.01),
+        measure=lambda size: Interval.of_mean(within(solved("mcts", 16), 3) - within(solved("mcts", 16), 1)),
+        control=lambda size: Interval.of_mean(within(solved("mcts", 16), 1) - within(solved("mcts", 16), 1)),
+        without=NOTHING,
+        sizes=("full",),
+    ),
+    Claim(
+        "tree-against-sequence",
+        says="the best of three models from the tree is right more often than the best of as many drafts in sequence",
+        source="table 1",
+        published="NL4OPT, three models: 88.11 % against 60.82 % in sequence",
+        quantity="share of problems",
+        predicts=at_least(0.02),
+        measure=lambda size: Interval.of_mean(chosen(solved("mcts", 3)) - chosen(equal_draws())),
+        control=lambda size: Interval.of_mean(chosen(equal_draws()) - chosen(equal_draws())),
+        without=NOTHING,
+        sizes=("full",),
+    ),
+    Claim(
+        "scores-guide",
+        says="the path of best scores is right more often than a path at random",
+        source="figure 3",
+        published="a figure without numbers",
+        quantity="share of problems",
+        predicts=at_least(0.05),
+        measure=lambda size: Interval.of_mean(within(solved("greedy", 1), 1) - within(solved("random", 1), 1)),
+        control=lambda size: Interval.of_mean(within(solved("random", 1), 1) - within(solved("random", 1), 1)),
+        without="scores: a random path on either side",
+        sizes=("full",),
+    ),
+    Claim(
+        "accuracy",
+        says="the method solves nearly all of NL4OPT's test problems",
+        source="table 1",
+        published="92.62 % of 244",
+        quantity="share of problems within 5 %",
+        predicts=at_least(0.9),
+        measure=out_of_reach,
+        control=out_of_reach,
+        without="the search",
+        sizes=("full",),
+    ),
+)
