@@ -51,8 +51,8 @@ Table = Annotated[
     str,
     typer.Argument(
         metavar="TABLE",
-        help="A file (.csv .tsv .parquet .feather .arff .jsonl .npz), a TALENT folder, - for standard input, or a known "
-        "set (builtin:iris, keel:NAME ...).",
+        help="A file (.csv .tsv .parquet .feather .arff .jsonl .npz), a TALENT folder, - for standard input, or a "
+        "known set (builtin:iris, keel:NAME ...).",
     ),
 ]
 Target = Annotated[
@@ -149,7 +149,7 @@ def run(
     from icml25cli.core.progress import warnings_so_far
     from icml25cli.papers.tabpfn_bag.job import compare
     from icml25cli.papers.tabpfn_bag.nets import load_net
-    from icml25cli.papers.tabpfn_bag.readers import read_table, target_of
+    from icml25cli.papers.tabpfn_bag.readers import read_table, separated, target_of
 
     report = Report("tabpfn-bag", seed=seed, device="cpu")
     net, frame = load_net(pfn), read_table(table)
@@ -160,8 +160,7 @@ def run(
         fallback, time_limit, seed,
     )  # fmt: skip
     methods = list(dict.fromkeys([method.value, *(baseline or ("frozen", "tabm", "hgb", "rf", "logreg"))]))
-    features, classes = frame.drop(columns=named), frame[named]
-    rows = compare(features, classes, net, methods, given.options(), resume=resume, fresh=fresh)
+    rows = compare(*separated(frame, named), net, methods, given.options(), resume=resume, fresh=fresh)
     report.params = {"table": table, "target": named, "rows": len(frame), "method": method.value, "k": k}
     report.rows = [*rows]
     report.metrics = {key: v for key, v in rows[0].items() if isinstance(v, float)}
@@ -202,7 +201,7 @@ def fit(
     from icml25cli.core.progress import warnings_so_far
     from icml25cli.papers.tabpfn_bag.model import fit_model
     from icml25cli.papers.tabpfn_bag.nets import load_net
-    from icml25cli.papers.tabpfn_bag.readers import read_table, target_of
+    from icml25cli.papers.tabpfn_bag.readers import read_table, separated, target_of
     from icml25cli.papers.tabpfn_bag.saved import save_model
 
     report = Report("tabpfn-bag", seed=seed, device="cpu")
@@ -213,13 +212,13 @@ def fit(
     if valid is not None:
         check = read_table(valid)
         target_of(check, named)
-        other = (check.drop(columns=named), check[named])
+        other = separated(check, named)
     set_threads(threads)
     given = _Given(
         method.value, k, arch.value, context_size, epochs, patience, lr, overlap, aggregate.value, many_class.value,
         fallback, time_limit, seed,
     )  # fmt: skip
-    model = fit_model(frame.drop(columns=named), frame[named], net, given.options(), valid=other)
+    model = fit_model(*separated(frame, named), net, given.options(), valid=other)
     save_model(model, output, force=force)
     facts = {key: value for key, value in model.facts.items() if key != "history"}
     report.params = {"verb": "fit", "table": table, "target": named, "rows": len(frame), "method": method.value, "k": k}
@@ -282,14 +281,14 @@ def evaluate_model(
     from icml25cli.core.progress import warn, warnings_so_far
     from icml25cli.papers.tabpfn_bag.labels import numbers_of
     from icml25cli.papers.tabpfn_bag.metrics import evaluate
-    from icml25cli.papers.tabpfn_bag.readers import read_table, target_of
+    from icml25cli.papers.tabpfn_bag.readers import read_table, separated, target_of
     from icml25cli.papers.tabpfn_bag.saved import load_model
 
     report = Report("tabpfn-bag", device="cpu")
     fitted, frame = load_model(model), read_table(table)
     named = target_of(frame, target)
     set_threads(threads)
-    labels = numbers_of(frame[named], fitted.classes)
+    labels = numbers_of(separated(frame, named)[1], fitted.classes)
     if (labels < 0).any():
         warn(f"{(labels < 0).sum():,} rows have no class that the model knows and are left out")
     known = frame.loc[labels >= 0]

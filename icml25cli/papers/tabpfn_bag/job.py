@@ -59,7 +59,7 @@ def compare(
         train = train[split_off(labels[train], most_rows / len(train), seed)[1]]
     parts = [frame.iloc[index].reset_index(drop=True) for index in (train, held)]
     inputs = {
-        "rows": hash_pandas_object(frame, index=False).to_numpy(),
+        "rows": np.asarray(hash_pandas_object(frame, index=False)),  # type: ignore[reportCallIssue]
         "columns": list(map(str, frame.columns)),
         "labels": labels,
         "options": asdict(replace(options, method="beta")),

@@ -61,6 +61,11 @@ def target_of(frame: pd.DataFrame, named: str | None) -> str:
     return found[0]
 
 
+def separated(frame: pd.DataFrame, target: str) -> tuple[pd.DataFrame, pd.Series]:
+    """All columns but the target, and the target."""
+    return frame.drop(columns=target), frame.loc[:, target]
+
+
 def _read(source: str) -> pd.DataFrame:
     if source == "-":
         return _text(sys.stdin.buffer.read(), "standard input")
