@@ -1,6 +1,6 @@
 """What a sparse autoencoder is: its shape, method, levels and how it is trained. Knows numbers alone."""
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from icml25cli.core.errors import InputError
@@ -64,7 +64,6 @@ class Budget:
     batch: int = 4096
     rate: float | None = None
     seed: int = 0
-    betas: tuple[float, float] = field(default=(0.9, 0.999))
 
 
 def auto_levels(n: int, start: int = 64) -> tuple[int, ...]:

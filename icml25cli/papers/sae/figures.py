@@ -1,12 +1,12 @@
 """The trade-off between sparsity and faithfulness as a figure. Knows rows of a report."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib.figure import Figure
 
 
-def pareto(rows: Sequence[dict[str, Any]]) -> Figure:
+def pareto(rows: Sequence[Mapping[str, Any]]) -> Figure:
     """FVU by mean number of active latents, a line a method; lower and further left is better."""
     figure = Figure(figsize=(6, 4.2), layout="constrained")
     axes = figure.subplots()

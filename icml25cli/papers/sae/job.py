@@ -135,7 +135,7 @@ def carry_out(
     if training.rows < configs[0].n:
         warn(f"{training.rows} training rows are fewer than {configs[0].n} latents: lower --expansion")
     inputs = {
-        "embeddings": list(x.files) or x[:],
+        "embeddings": [*x.files, x[:64]] if x.files else x[:],  # rows tell apart what one file holds under two keys
         "rows": [x.rows, x.columns, x.chosen is not None],
         "methods": [config.to_json() for config in configs],
         "budget": asdict(budget),

@@ -5,7 +5,7 @@
 Knows tensors. Does not know training or files.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -91,7 +91,6 @@ class SparseAutoencoder:
     parameters: Parameters
     scaling: Scaling
     threshold: float = 0.0
-    notes: dict[str, float] = field(default_factory=dict)
 
     def with_scaling(self, scaling: Scaling) -> "SparseAutoencoder":
         """The same dictionary for another modality."""

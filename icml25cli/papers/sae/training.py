@@ -35,7 +35,7 @@ from icml25cli.papers.sae.model import (
 )
 from icml25cli.papers.sae.nested import compile_kernels
 
-EPS, CLIP = 6.25e-10, 1.0
+BETAS, EPS, CLIP = (0.9, 0.999), 6.25e-10, 1.0
 CONSTANT = 0.8  # share of epochs before the rate falls to 0
 EMA, WARM_UP = 0.999, 100  # of batchtopk's threshold; steps before it is followed
 BACKOFFS = 3
@@ -95,7 +95,7 @@ class Trainer:
 
     def _optimiser(self) -> torch.optim.AdamW:
         named = list(self.p.named().values())
-        found = torch.optim.AdamW(named, lr=self.rate, betas=self.budget.betas, eps=EPS, weight_decay=0.0, fused=True)
+        found = torch.optim.AdamW(named, lr=self.rate, betas=BETAS, eps=EPS, weight_decay=0.0, fused=True)
         for value in named:  # so that a checkpoint before the first step has them, too
             zeros = {name: torch.zeros_like(value) for name in ("exp_avg", "exp_avg_sq")}
             found.state[value] = {"step": torch.zeros((), device=value.device), **zeros}

@@ -118,7 +118,7 @@ def test_shells_are_the_plain_form(seed, levels, share, steps):
     order = torch.argsort(pre, dim=1, descending=True, stable=True)
     rank = torch.empty_like(order).scatter_(1, order, torch.arange(24).expand(9, -1))
     leaf, weights = pre.clone().requires_grad_(), W.clone().requires_grad_()
-    sum(((leaf.relu() * (rank < k) @ weights - x) ** 2).sum() for k in ks).backward()
+    torch.stack([((leaf.relu() * (rank < k) @ weights - x) ** 2).sum() for k in ks]).sum().backward()
 
     shells = split(pre, ks, sparse_share=share)
     errors = decode(shells, W) - x
