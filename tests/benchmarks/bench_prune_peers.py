@@ -18,7 +18,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from importlib.metadata import PackageNotFoundError, version
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
@@ -58,9 +58,8 @@ def main(arguments: argparse.Namespace) -> None:
     print(f"\n{'':30}{'decoder':>9}{'perplexity':>18}{'nats over dense':>20}{'CPU s':>9}")
     row("dense", 1.0, base, base, 0.0)
     spent = {}
-    for name, model, seconds in (
-        *ours(streamed, anatomy, calibration, arguments),
-        *peers(source, anatomy, calibration, arguments),
+    for name, model, seconds in chain(
+        ours(streamed, anatomy, calibration, arguments), peers(source, anatomy, calibration, arguments)
     ):
         spent[name] = seconds
         row(name, blocks_of(model) / whole, losses(model, evaluation), base, seconds)
