@@ -96,9 +96,11 @@ def run(
 
     # Only now what takes seconds to import: a mistyped name is answered at once.
     from icml25cli.core.parallel import set_threads
-    from icml25cli.papers.prune.job import Texts, carry_out
+    from icml25cli.papers.prune.job import Texts, carry_out, check_sample
     from icml25cli.papers.prune.methods import Options
 
+    if sample is not None:
+        check_sample(source, sample)
     set_threads(threads)
     chosen = pick_device(device)
     report.device = str(chosen)
@@ -135,7 +137,6 @@ def run(
         prune_plan.finish(
             report,
             job,
-            export.value,
             speed=speed,
             sample=sample,
             output=output,

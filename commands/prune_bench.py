@@ -71,7 +71,7 @@ def compare(
         report.tables = {"differences": [*tables.differences(job)], "speed": [*tables.speeds(job, measured)]}
         report.metrics = {key: value for key, value in report.rows[0].items() if isinstance(value, float)}
         report.answer = {"status": "done"}
-        report.notes = [*source.notes, tables.EXPLAINED, tables.NOT_ROBUST]
+        report.notes = [*source.notes, tables.EXPLAINED]
         if plot:
             save_figure(figures.perplexities(compared_rows), plot, force=force)
             report.artefacts.append(str(plot))
@@ -88,9 +88,9 @@ def bench(
             autocompletion=opt.complete_model,
         ),
     ],
-    prompt: Annotated[int, typer.Option("--prompt", min=1, help="Tokens that are read at once.")] = 512,
-    continuation: Annotated[int, typer.Option("--continuation", min=1, help="Tokens made one by one.")] = 32,
-    turns: Annotated[int, typer.Option("--turns", min=1, help="How often each model is measured.")] = 5,
+    prompt: Annotated[int, typer.Option("--prompt", min=1, max=2**20, help="Tokens that are read at once.")] = 512,
+    continuation: Annotated[int, typer.Option("--continuation", min=1, max=2**20, help="Tokens made one by one.")] = 32,
+    turns: Annotated[int, typer.Option("--turns", min=1, max=1000, help="How often each model is measured.")] = 5,
     device: opt.Device = "auto",
     threads: opt.Threads = None,
     allow_download: opt.AllowDownload = False,
@@ -138,11 +138,11 @@ def tune(
             help='Rows to learn from, one JSON object a line: {"text": "..."} or {"prompt": "...", "response": "..."}.',
         ),
     ],
-    rank: Annotated[int, typer.Option("--rank", min=1, help="Of the adapters.")] = 8,
+    rank: Annotated[int, typer.Option("--rank", min=1, max=2**12, help="Of the adapters.")] = 8,
     alpha: Annotated[float, typer.Option("--alpha", min=0.0, help="Their scale, times the rank.")] = 16.0,
     dropout: Annotated[float, typer.Option("--dropout", min=0.0, max=0.9, help="Of their inputs.")] = 0.05,
     learning_rate: Annotated[float, typer.Option("--learning-rate", min=0.0, help="At its highest.")] = 1e-4,
-    epochs: Annotated[int, typer.Option("--epochs", min=1, help="Times that every row is seen.")] = 2,
+    epochs: Annotated[int, typer.Option("--epochs", min=1, max=1000, help="Times that every row is seen.")] = 2,
     batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Rows of a step.")] = 16,
     cutoff: Annotated[int, typer.Option("--cutoff", min=2, help="Tokens of a row that are read.")] = 256,
     held_out: Annotated[

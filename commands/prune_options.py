@@ -86,13 +86,18 @@ Alpha = Annotated[
 ]
 Layers = Annotated[
     Optional[int],  # noqa: UP045
-    typer.Option("--layers", min=1, help="Layers that lose anything. [default: the paper's share, 26 to 30 of 32]"),
+    typer.Option(
+        "--layers", min=1, max=2**16, help="Layers that lose anything. [default: the paper's share, 26 to 30 of 32]"
+    ),
 ]
 Protect = Annotated[
     str, typer.Option("--protect", metavar="LAYERS", help="Layers that lose nothing, as 0,1,29 or 0-1,29.")
 ]
 MultipleOf = Annotated[
-    int, typer.Option("--multiple-of", min=1, help="Round channels to multiples, which some hardware runs faster.")
+    int,
+    typer.Option(
+        "--multiple-of", min=1, max=2**16, help="Round channels to multiples, which some hardware runs faster."
+    ),
 ]
 HeadScoreName = Annotated[
     Optional[HeadScore],  # noqa: UP045
@@ -163,10 +168,12 @@ def layer_numbers(listed: str) -> tuple[int, ...]:
     from icml25cli.core.errors import UsageError
 
     numbers: set[int] = set()
-    for part in filter(None, (part.strip() for part in listed.split(","))):
-        first, dash, last = part.partition("-")
-        if not (first.isdecimal() and (last.isdecimal() or not dash)) or len(part) > 12:
+    for part in listed.split(",") if listed.strip() else ():
+        first, dash, last = part.strip().partition("-")
+        if not (first.isdecimal() and (last.isdecimal() or not dash)) or len(part.strip()) > 12:
             raise UsageError(f"--protect {listed} is no list of layers", hint="write it as 0,1,29 or 0-1,29")
+        if int(first) > int(last or first):
+            raise UsageError(f"--protect {listed}: {part.strip()} runs backwards", hint=f"write it as {last}-{first}")
         numbers |= set(range(int(first), min(int(last or first), int(first) + 10_000) + 1))
     return tuple(sorted(numbers))
 

@@ -98,7 +98,7 @@ def plan(
         report.metrics = {"parameters": job.sizes(main).parameters, "share_removed": main.share_removed}
         report.metrics["seconds"] = round(main.seconds, 3)
         report.answer = {"status": "planned"}
-        report.notes = [*source.notes]
+        report.notes = [*source.notes, *tables.export_notes(job)]
         if plot:
             save_figure(figures.kept(main), plot, force=force)
             report.artefacts.append(str(plot))
@@ -155,9 +155,11 @@ def apply(
     source = resolve(model, allow_download=allow_download, trust_remote_code=trust_remote_code)
 
     from icml25cli.core.parallel import set_threads
-    from icml25cli.papers.prune.job import Texts, carry_out
+    from icml25cli.papers.prune.job import Texts, carry_out, check_sample
     from icml25cli.papers.prune.methods import read_options
 
+    if sample is not None:
+        check_sample(source, sample)
     set_threads(threads)
     chosen = pick_device(device)
     report.device = str(chosen)
@@ -180,7 +182,6 @@ def apply(
         finish(
             report,
             job,
-            export.value,
             speed=speed,
             sample=sample,
             output=output,
@@ -194,7 +195,6 @@ def apply(
 def finish(
     report: Report,
     job: "Job",
-    kind: str,
     *,
     speed: bool,
     sample: str | None,
@@ -238,7 +238,7 @@ def finish(
             for name, said in zip(names, reversed(measured[0].continuations), strict=True)
         ]
     report.details = {"options": [asdict(pruned.options) for pruned in job.pruned]}
-    report.notes = [*job.model.source.notes, tables.EXPLAINED]
+    report.notes = [*job.model.source.notes, *tables.export_notes(job), tables.EXPLAINED]
     if plot:
         save_figure(figures.kept(main), plot, force=force)
         report.artefacts.append(str(plot))
@@ -250,7 +250,7 @@ def finish(
     report.warnings = [*warnings_so_far()]
     if output:
         with commit_output(output, force=force) as directory:
-            job.write(directory, kind)
+            job.write(directory)
             report.artefacts.append(str(output))
             report.finish()
             write_json(directory / "report.json", report.document())

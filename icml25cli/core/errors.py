@@ -51,3 +51,10 @@ class OutputError(ToolboxError):
     """The result cannot be written where it was asked for."""
 
     exit_code = 74
+
+
+def unknown_token(token: int, known: int, model: str) -> InputError:
+    """For a token id that a model of ``known`` tokens has not."""
+    return InputError(
+        f"token {token} is not among the {known} of {model}", hint="tokenizer and model do not belong together"
+    )

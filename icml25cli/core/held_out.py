@@ -12,7 +12,7 @@ from numpy import ndarray
 from transformers import PreTrainedTokenizerBase
 
 from icml25cli.core.errors import CheckFailed
-from icml25cli.core.models import ModelSource
+from icml25cli.core.models import ModelSource, context_length
 from icml25cli.core.progress import warn
 from icml25cli.core.text import find_text, shares_text, token_stream, windows
 
@@ -38,8 +38,7 @@ def calibration_sample(
     Raises:
         InputError: the text cannot be found or read, or is shorter than one window.
     """
-    longest = source.config.get("max_position_embeddings") or source.config.get("n_positions")
-    length = min(window, longest) if isinstance(longest, int) and longest > 1 else window
+    length = min(window, context_length(source.config) or window)
     found = find_text(text, "calibration")
     stream = token_stream(found, tokenizer)
     drawn = windows(stream, length, count=max(1, tokens // length), seed=seed, name=found.name)

@@ -15,7 +15,7 @@ import os
 import re
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -276,6 +276,12 @@ def pick_device(name: str) -> torch.device:
     except (RuntimeError, NotImplementedError, AssertionError, ImportError) as error:
         raise UsageError(f"there is no device {name} here", hint="--device auto takes what there is") from error
     return device
+
+
+def context_length(config: Mapping[str, Any]) -> int | None:
+    """The longest text that a model with this config.json is made for; None where it does not say."""
+    longest = config.get("max_position_embeddings") or config.get("n_positions")
+    return longest if isinstance(longest, int) and longest > 1 else None
 
 
 def load_model(source: ModelSource, dtype: torch.dtype | str = "float32", device: str = "cpu") -> PreTrainedModel:

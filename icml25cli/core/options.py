@@ -36,7 +36,7 @@ Plot = Annotated[
     Optional[Path],  # noqa: UP045
     typer.Option("--plot", metavar="FILE", help="Draw the main figure (.svg, .png or .pdf)."),
 ]
-Seed = Annotated[int, typer.Option("--seed", min=0, help="Seed of everything random.")]
+Seed = Annotated[int, typer.Option("--seed", min=0, max=2**32 - 1, help="Seed of everything random.")]
 Device = Annotated[str, typer.Option("--device", help="auto, cpu, cuda, cuda:1 ...")]
 Threads = Annotated[
     Optional[int],  # noqa: UP045

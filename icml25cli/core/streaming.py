@@ -26,7 +26,7 @@ from transformers.pytorch_utils import Conv1D
 
 from icml25cli.core.architecture import match_names
 from icml25cli.core.checkpoint import INDEX, check_finite, read_tensors, tensor_index
-from icml25cli.core.errors import InputError
+from icml25cli.core.errors import InputError, unknown_token
 from icml25cli.core.models import ModelSource, runnable
 from icml25cli.core.skeleton import Call, Skeleton, same_calls
 
@@ -361,10 +361,7 @@ class StreamedModel:
         table = self._checked(name, dict(read_tensors(self._index, [name]))[name])
         rows, places = args[0].unique(return_inverse=True)
         if len(rows) and not 0 <= rows[0] <= rows[-1] < len(table):
-            raise InputError(
-                f"token {rows[-1]} is not among the {len(table)} of {self.source.name}",
-                hint="tokenizer and model do not belong together",
-            )
+            raise unknown_token(int(rows[-1]), len(table), self.source.name)
         held.put(embedding, "weight", self._in_dtype(table[rows.cpu()]))
         return (places, *args[1:])
 

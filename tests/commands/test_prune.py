@@ -117,7 +117,9 @@ def test_what_is_written_is_the_model_that_was_judged(icml25, llama, tmp_path, e
     subprocess.run(command, env=environment, check=True, cwd=tmp_path, capture_output=True)
     logits = load(tmp_path / "out")(tokens()).logits
     assert torch.equal(torch.load(tmp_path / "logits.pt", weights_only=True), logits)
-    assert icml25("prune", llama, *QUICK, "--export", "padded", "-o", "padded").code == 0
+    zeros = icml25("prune", llama, *QUICK, "--export", "padded", "-o", "padded", "--json").json
+    assert sum(x.numel() for x in weights(tmp_path / "padded").values()) == zeros["rows"][0]["parameters"]
+    assert any("neither memory nor time" in note for note in zeros["notes"])
     padded: Any = AutoModelForCausalLM.from_pretrained(tmp_path / "padded", local_files_only=True)
     torch.testing.assert_close(padded(tokens()).logits, logits, rtol=0, atol=1e-4)
     judged = icml25("evaluate", "out", "--window", 32, "--tokens", 256, "--json").json
@@ -134,6 +136,9 @@ def test_equal_widths_load_with_the_stock_class(icml25, llama, tmp_path):
     model: Any = AutoModelForCausalLM.from_pretrained(tmp_path / "out", local_files_only=True)
     assert type(model).__name__ == "LlamaForCausalLM"
     assert len({(layer["heads"], layer["channels"]) for layer in done.json["tables"]["layers"]}) == 1
+    assert sum(x.numel() for x in weights(tmp_path / "out").values()) == done.json["rows"][0]["parameters"]
+    assert done.json["params"]["export"] == "uniform"
+    assert any("every layer loses the same share" in note for note in done.json["notes"])
     judged = icml25("evaluate", "out", "--window", 32, "--tokens", 256, "--json").json
     assert judged["rows"][0]["perplexity"] == pytest.approx(done.json["rows"][0]["perplexity"], rel=1e-5)
 
@@ -193,6 +198,43 @@ def test_a_gate_that_is_not_met_exits_1_with_the_report_and_the_model(icml25, tm
     assert (tmp_path / "out" / "config.json").exists()
     assert not (tmp_path / "out" / ".run").exists()
     assert "share kept" in (tmp_path / "kept.svg").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--protect", "9"), "--protect 9: there is no such layer"),
+        (("--protect", "2-1"), "runs backwards"),
+        (("--protect", ","), "is no list of layers"),
+        (("--target", "0.95"), "out of reach"),
+        (("--target", "0.9", "--method", "depth"), "use another --method"),
+        (("--target", "0.5", "--multiple-of", "128"), "lower --multiple-of"),
+        (("--target", "0.8", "--protect", "0-1"), "--protect fewer layers"),
+        (("--sample", ""), "--sample is empty"),
+        (("--sample", "", "--no-speed"), "--sample is empty"),
+        (("--sample", "word " * 60), "do not fit"),
+        (("--multiple-of", "99999999999999999999"), "--multiple-of"),
+        (("--seed", "18446744073709551615"), "--seed"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_before_any_work(icml25, llama, tmp_path, words, said):
+    done = icml25("prune", llama, *JUDGED, *words, "-o", "out")
+    assert done.code == 2
+    assert said in done.err
+    assert not list(tmp_path.glob("*out*"))
+
+
+@pytest.mark.parametrize("window", [2, 3])
+def test_the_speed_of_a_model_with_a_tiny_window_is_measured(icml25, tmp_path, window):
+    make_model(tmp_path / "tiny-window", **(SHAPE | {"max_position_embeddings": window}))
+    text = tmp_path / "judged.txt"
+    text.write_text("".join(map(chr, range(100, 120))))
+    other = tmp_path / "calibration.txt"
+    other.write_text("".join(map(chr, range(48, 90))))
+    words = ("--calib", other, "--eval", text, "--eval-tokens", 8, "--baseline", "none", "--json")
+    done = icml25("prune", "tiny-window", *words)
+    assert done.code == 0, done.err
+    assert done.json["rows"][0]["prefill_tokens_per_second"] > 0
 
 
 # --- plans -------------------------------------------------------------------------------------------------------

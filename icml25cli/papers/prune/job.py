@@ -19,16 +19,17 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from icml25cli.core.checkpoint import model_files
+from icml25cli.core.errors import UsageError
 from icml25cli.core.held_out import calibration_sample, evaluation_sample
-from icml25cli.core.models import ModelSource, load_model, load_tokenizer, quiet_transformers, resolve
+from icml25cli.core.models import ModelSource, context_length, load_model, load_tokenizer, quiet_transformers, resolve
 from icml25cli.core.progress import warn
 from icml25cli.core.runs import Run, fingerprint, run_directory
 from icml25cli.core.streaming import StreamedModel
 from icml25cli.papers.prune.anatomy import Anatomy, check_family, examine
 from icml25cli.papers.prune.export import check_export, check_kind, write_export
 from icml25cli.papers.prune.methods import Options, check_options
-from icml25cli.papers.prune.pipeline import Pruned, prune_model, prune_models
-from icml25cli.papers.prune.plan import Plan, check_plan, write_plan
+from icml25cli.papers.prune.pipeline import Pruned, check_job, prune_model, prune_models
+from icml25cli.papers.prune.plan import Plan, write_plan
 from icml25cli.papers.prune.sizes import Sizes, dense_sizes, pruned_sizes
 from icml25cli.papers.prune.speed import Speed, measure_speed
 
@@ -55,7 +56,8 @@ class Job:
     anatomy: Anatomy
     run: Run
     pruned: tuple[Pruned, ...]  # the main method first
-    params: dict[str, Any]  # what a report says of texts
+    params: dict[str, Any]  # what a report says of texts and of the export
+    kind: str = "custom"  # of the main method's export; the others' are custom
 
     @property
     def dense(self) -> Sizes:
@@ -63,12 +65,16 @@ class Job:
 
     def sizes(self, pruned: Pruned) -> Sizes:
         biases = pruned.options.chosen.repair != "none"
-        return pruned_sizes(self.model, self.anatomy, pruned.plan.layers, biases=biases)
+        kind = self.kind_of(pruned)
+        return pruned_sizes(self.model, self.anatomy, pruned.plan.layers, biases=biases, kind=kind)
 
-    def write(self, directory: Path, kind: str) -> list[str]:
+    def kind_of(self, pruned: Pruned) -> str:
+        return self.kind if pruned is self.pruned[0] else "custom"
+
+    def write(self, directory: Path) -> list[str]:
         """Write the main method's model and plan into ``directory``; returns names of what is there beside weights."""
         main = self.pruned[0]
-        write_export(directory, self.model, self.anatomy, main.plan, main.layer_tensors, kind)
+        write_export(directory, self.model, self.anatomy, main.plan, main.layer_tensors, self.kind)
         write_plan(directory / "plan.json", main.plan)
         return ["config.json", "plan.json"]
 
@@ -112,8 +118,8 @@ def carry_out(
     model = StreamedModel(source, device)
     anatomy = examine(model)
     check_kind(kind, source, anatomy, biases=options[0].chosen.repair != "none")
+    check_job(model, anatomy, options, plan)
     if plan:
-        check_plan(plan, source, anatomy)
         check_export(kind, source, anatomy, plan)
     calibration, evaluation, params = windows_of(source, texts)
     inputs = {
@@ -129,7 +135,7 @@ def carry_out(
         else:
             pruned = prune_models(model, options, calibration, evaluation, run)
             check_export(kind, source, anatomy, pruned[0].plan)
-        yield Job(model, anatomy, run, pruned, params)
+        yield Job(model, anatomy, run, pruned, params | {"export": kind}, kind)
 
 
 def measure(job: Job, *, prompt: str | None = None, turns: int = 3) -> tuple[Measured | None, ...]:
@@ -149,15 +155,33 @@ def measure(job: Job, *, prompt: str | None = None, turns: int = 3) -> tuple[Mea
 def _measure(job: Job, dense: PreTrainedModel, pruned: Pruned, prompt: str | None, turns: int, device: str) -> Measured:
     # In the run's folder, which has room for a model, and where what a killed process leaves is removed.
     with tempfile.TemporaryDirectory(prefix=".tmp-", dir=job.run.directory) as folder:
-        write_export(Path(folder), job.model, job.anatomy, pruned.plan, pruned.layer_tensors)
+        write_export(Path(folder), job.model, job.anatomy, pruned.plan, pruned.layer_tensors, job.kind_of(pruned))
         model = load_model(resolve(folder), device=device)
         window = getattr(model.config.get_text_config(), "max_position_embeddings", None) or 1024
-        sizes = {"prompt": min(256, window // 2), "continuation": min(16, window // 4)}
+        sizes = {"prompt": min(256, window // 2), "continuation": max(1, min(16, window // 4))}
         speeds = measure_speed({"dense": dense, "pruned": model}, turns=turns, **sizes)
         said = None
         if prompt is not None:
             said = continued(dense, job.model.source, prompt), continued(model, job.model.source, prompt)
     return Measured(speeds["dense"], speeds["pruned"], said)
+
+
+def check_sample(source: ModelSource, prompt: str) -> None:
+    """Refuse, before any work, a prompt that cannot be continued.
+
+    Raises:
+        UsageError: it is empty, or does not fit the model's window with its continuation.
+    """
+    tokens = len(load_tokenizer(source)(prompt)["input_ids"]) if prompt else 0
+    if not tokens:
+        raise UsageError("--sample is empty", hint="give a text to continue")
+    window = context_length(source.config)
+    if window and tokens + SAMPLED_TOKENS > window:
+        raise UsageError(
+            f"--sample has {tokens} tokens, which with {SAMPLED_TOKENS} more do not fit {source.name}'s window of "
+            f"{window}",
+            hint="give a shorter text",
+        )
 
 
 @torch.inference_mode()

@@ -6,9 +6,11 @@ ablations are the same choices made one by one. Knows names. Does not know tenso
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any
+from types import UnionType
+from typing import Any, get_args, get_origin, get_type_hints
 
 from icml25cli.core.errors import InputError, UsageError
 
@@ -109,14 +111,17 @@ def check_options(options: Options) -> None:
     limits: dict[str, tuple[float, float]] = {
         "target": (0, 1),
         "alpha": (0, float("inf")),
-        "layers": (1, float("inf")),
+        "layers": (1, 2**16),
         "keep_low": (0, 0.5),
-        "multiple_of": (1, float("inf")),
+        "multiple_of": (1, 2**16),
+        "seed": (0, 2**32 - 1),
     }
     for name, (low, high) in limits.items():
         value = getattr(options, name)
         if value is not None and not low <= value <= high:
             raise UsageError(f"{_spelt(name)} {value} does not lie in {low} to {high}")
+    if min(options.protect, default=0) < 0:
+        raise UsageError(f"--protect {min(options.protect)} is no layer")
     if options.alike and (options.protect or options.layers or options.layer_ratio == "cosine"):
         raise UsageError(
             "layers cannot be alike where some lose other shares than others",
@@ -135,15 +140,28 @@ def read_options(stored: Mapping[str, Any]) -> Options:
     Raises:
         InputError: a field is unknown or has another value than an option can have.
     """
-    known = {field.name for field in fields(Options)}
-    if unknown := sorted(stored.keys() - known):
-        raise InputError(f"the plan's options have a field {unknown[0]}, which is none", hint="correct the plan")
+    forms = get_type_hints(Options)
+    if unknown := sorted(stored.keys() - forms.keys()):
+        raise InputError(f"the plan's options have a field {unknown[0]}, which is none", hint="take it out")
+    for name, value in stored.items():
+        if not _has_type(value, forms[name]):
+            like = json.dumps(write_options(Options())[name])
+            raise InputError(f"the plan's options: {name} cannot be {json.dumps(value)}", hint=f"its default is {like}")
+    options = Options(**{**stored, "protect": tuple(stored.get("protect", ()))})
     try:
-        options = Options(**{**stored, "protect": tuple(stored.get("protect", ()))})
         check_options(options)
-    except (TypeError, UsageError) as error:
+    except UsageError as error:
         raise InputError(f"the plan's options cannot be used: {error}", hint="correct the plan") from error
     return options
+
+
+def _has_type(value: Any, wanted: Any) -> bool:
+    """Whether a value read from JSON is of the type that a field of ``Options`` is declared with."""
+    if get_origin(wanted) is UnionType:
+        return any(_has_type(value, kind) for kind in get_args(wanted))
+    if get_origin(wanted) is tuple:
+        return isinstance(value, list) and all(_has_type(item, get_args(wanted)[0]) for item in value)
+    return type(value) is wanted or (wanted is float and type(value) is int)
 
 
 def write_options(options: Options) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from icml25cli.papers.prune.anatomy import Anatomy, examine
 from icml25cli.papers.prune.block import Loss, PrunedBlock, changed, prune_block
 from icml25cli.papers.prune.methods import Options, check_options, write_options
 from icml25cli.papers.prune.plan import Layer, Plan, check_plan, layer_fields, layer_from, layer_parameters, make_plan
+from icml25cli.papers.prune.ratios import check_target
 from icml25cli.papers.prune.surgery import cut_block, installed
 from icml25cli.papers.prune.units import head_units
 
@@ -138,6 +139,34 @@ def prune_models(
     return tuple(job.prune(number) for number in range(len(options)))
 
 
+def check_job(model: StreamedModel, anatomy: Anatomy, options: Sequence[Options], plan: Plan | None = None) -> None:
+    """Refuse what cannot be done with this model, before it is run.
+
+    Raises:
+        UsageError: an option has no meaning, names a layer that is not there, or a target is out of reach.
+        InputError: the plan is for another model, or cannot be carried out.
+    """
+    if plan:
+        check_plan(plan, model.source, anatomy)
+    for option in options:
+        check_options(option)
+        if beyond := [i for i in option.protect if i >= anatomy.layers]:
+            raise UsageError(
+                f"--protect {beyond[0]}: there is no such layer", hint=f"the layers are 0 to {anatomy.layers - 1}"
+            )
+        if not plan:
+            biases = option.chosen.repair != "none"
+            check_target(anatomy, option, _total(model, anatomy, option), biases=biases)
+
+
+def _total(model: StreamedModel, anatomy: Anatomy, options: Options) -> int:
+    """The parameters that the target is a share of."""
+    blocks = anatomy.layers * anatomy.block_parameters
+    if options.of == "decoder":
+        return blocks
+    return blocks + sum(tensor.numel() for _, tensor in model.other_tensors())
+
+
 def _unit(number: int, index: int) -> str:
     return f"method-{number:02d}-{index:04d}"
 
@@ -178,17 +207,12 @@ class _Job:
         run: Run,
         plan: Plan | None = None,
     ) -> None:
-        for option in options:
-            check_options(option)
-            if beyond := [i for i in option.protect if not 0 <= i < model.block_count]:
-                raise UsageError(f"--protect {beyond[0]}: the layers are 0 to {model.block_count - 1}")
+        self.anatomy = examine(model)
+        check_job(model, self.anatomy, options, plan)
         if calibration.numel() == 0 or calibration.shape[1] < 2:
             raise InputError("there is no calibration text", hint="give --calib a longer text")
         self.model, self.options, self.run, self.plan = model, options, run, plan
         self.calibration, self.evaluation = calibration, evaluation
-        self.anatomy = examine(model)
-        if plan:
-            check_plan(plan, model.source, self.anatomy)
         threshold = any(option.chosen.layer_ratio == "threshold" for option in options)
         cosines = None if plan else calibration
         dense.run_dense(model, self.anatomy, cosines, evaluation, run, fluctuations=threshold and not plan)
@@ -197,7 +221,7 @@ class _Job:
     def prune(self, number: int) -> Pruned:
         """By the method of that number."""
         model, anatomy, options = self.model, self.anatomy, self.options[number]
-        total, repaired = self._total(options), options.chosen.repair != "none"
+        total, repaired = _total(model, anatomy, options), options.chosen.repair != "none"
         if self.plan:
             steps: list[Quota | Layer] = list(self.plan.layers)
         else:
@@ -276,13 +300,6 @@ class _Job:
         done = prune_block(model, block, anatomy, method, units, wanted, calibration, seed=options.seed)
         dense.check_finite(model, wanted.index, calibration)
         return done
-
-    def _total(self, options: Options) -> int:
-        """The parameters that the target is a share of."""
-        blocks = self.anatomy.layers * self.anatomy.block_parameters
-        if options.of == "decoder":
-            return blocks
-        return blocks + sum(tensor.numel() for _, tensor in self.model.other_tensors())
 
     def _score(self, name: str, last: str) -> Score | None:
         """Of the evaluation states after unit ``last``, kept as a unit of the run."""

@@ -20,7 +20,7 @@ from icml25cli.core.models import ModelSource
 from icml25cli.papers.prune.anatomy import Anatomy
 
 SCHEMA = "icml25/prune-plan/1"
-_FORM = {
+_FORM: dict[str, Any] = {
     "schema": str,
     "model": {"name": str, "config_sha256": str, "shapes": {str: int}},
     "options": {},
@@ -132,9 +132,12 @@ def plan_text(plan: Plan) -> str:
     layers = []
     for layer in plan.layers:
         # One line a list: a person edits some numbers in it, and indented JSON would give each a line of its own.
-        lines = (f"      {json.dumps(name)}: {json.dumps(value)}" for name, value in layer_fields(layer).items())
+        lines = (
+            f"      {json.dumps(name)}: {json.dumps(value, allow_nan=False)}"
+            for name, value in layer_fields(layer).items()
+        )
         layers.append("    {\n" + ",\n".join(lines) + "\n    }")
-    text = json.dumps(head, indent=2, ensure_ascii=False)
+    text = json.dumps(head, indent=2, ensure_ascii=False, allow_nan=False)
     return text.removesuffix("\n}") + ',\n  "layers": [\n' + ",\n".join(layers) + "\n  ]\n}\n"
 
 
@@ -153,6 +156,12 @@ def read_plan(path: Path) -> Plan:
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not JSON: {error}", hint="give a file that prune plan wrote") from error
     check_form(found, _FORM, path)
+    for i, layer in enumerate(found["layers"]):
+        if unknown := sorted(layer.keys() - _FORM["layers"][0].keys()):
+            raise InputError(
+                f"{path}: layers[{i}] has a field {unknown[0]}, which is none",
+                hint=f"a layer has {', '.join(_FORM['layers'][0])}",
+            )
     if found["schema"] != SCHEMA:
         raise InputError(f"{path} is {found['schema']}, not {SCHEMA}", hint="give a file that prune plan wrote")
     model, layers = found["model"], tuple(map(layer_from, found["layers"]))
@@ -191,22 +200,37 @@ def check_plan(plan: Plan, source: ModelSource, anatomy: Anatomy) -> None:
             hint="make a plan for this model",
         )
     if [layer.index for layer in plan.layers] != list(range(anatomy.layers)):
-        raise InputError(f"the plan does not name the layers 0 to {anatomy.layers - 1} in order")
+        raise InputError(
+            f"the plan does not name the layers 0 to {anatomy.layers - 1} in order",
+            hint='a layer that goes stays in the list, with "removed": true and empty lists',
+        )
     if all(layer.removed for layer in plan.layers):
-        raise InputError("the plan removes every layer")
+        raise InputError("the plan removes every layer", hint="keep one")
+    if beyond := [i for i in plan.options.get("protect", ()) if i >= anatomy.layers]:
+        raise InputError(
+            f"the plan's options: protect names layer {beyond[0]}", hint=f"the layers are 0 to {anatomy.layers - 1}"
+        )
     for layer in plan.layers:
         if fault := _fault(layer, anatomy):
             raise InputError(f"layer {layer.index} of the plan {fault}", hint="correct the plan, or make a new one")
 
 
 def _fault(layer: Layer, anatomy: Anatomy) -> str | None:
+    # Written so that what is no number, which compares as false, is a fault; rounding may take a cosine beyond 1.
+    for name, value, low in (("cosine", layer.cosine, -1), ("ratio", layer.ratio, 0)):
+        if not low - 0.001 <= value <= 1.001:
+            return f"has a {name} of {str(value)[:20]}, which does not lie in {low} to 1"
     if layer.removed:
         return "is removed, and keeps something" if layer.heads or layer.kv or layer.channels else None
-    for kept, of, what in ((layer.heads, anatomy.heads, "heads"), (layer.channels, anatomy.inner, "channels")):
+    for kept, of, what in ((layer.heads, anatomy.heads, "head"), (layer.channels, anatomy.inner, "channel")):
         if not kept:
-            return f"keeps no {what}"
-        if min(kept) < 0 or max(kept) >= of or any(a >= b for a, b in pairwise(kept)):
-            return f"keeps other {what} than 0 to {of - 1} in ascending order"
+            return f"keeps no {what}s"
+        if absent := [n for n in kept if not 0 <= n < of]:
+            return f"keeps {what} {str(absent[0])[:20]}, and there are 0 to {of - 1}"
+        if broken := [(a, b) for a, b in pairwise(kept) if a >= b]:
+            return f"keeps {what} {broken[0][1]} after {broken[0][0]}, and they have to ascend"
+    if absent := [n for n in layer.kv if not 0 <= n < anatomy.kv_heads]:
+        return f"keeps key-value head {str(absent[0])[:20]}, and there are 0 to {anatomy.kv_heads - 1}"
     if not layer.kv or len(layer.heads) % len(layer.kv):
         return f"has {len(layer.heads)} heads for {len(layer.kv)} key-value heads"
     share = len(layer.heads) // len(layer.kv)

@@ -91,6 +91,28 @@ def ratio_quotas(anatomy: Anatomy, options: Options, cosines: Sequence[float], t
     Raises:
         UsageError: so much cannot go from these layers.
     """
+    return _solve(_by_ratio(anatomy, options, cosines), anatomy, options, total, biases)
+
+
+def check_target(anatomy: Anatomy, options: Options, total: int, *, biases: bool) -> None:
+    """Refuse, before a model is run, a target that is out of reach whatever cosines and scores turn out to be.
+
+    All layers are of one shape, so that which of them lose most does not matter.
+
+    Args and errors as of ``ratio_quotas``.
+    """
+    cosines = [0.0] * anatomy.layers
+    if options.chosen.layer_ratio == "whole":
+        whole_layers(anatomy, options, cosines, total)
+    elif options.chosen.layer_ratio == "threshold":
+        units = head_units(anatomy, options.gqa).count
+        scores = np.zeros((anatomy.layers, units + anatomy.inner))
+        _most(_by_threshold(anatomy, options, scores[:, :units], scores[:, units:]), anatomy, options, total, biases)
+    else:
+        _most(_by_ratio(anatomy, options, cosines), anatomy, options, total, biases)
+
+
+def _by_ratio(anatomy: Anatomy, options: Options, cosines: Sequence[float]) -> Callable[[float], Quotas]:
     free = anatomy.layers - len(options.protect)
     if options.chosen.layer_ratio == "cosine":
         count = options.layers or min(free, paper_layers(options.target, anatomy.layers))
@@ -110,7 +132,7 @@ def ratio_quotas(anatomy: Anatomy, options: Options, cosines: Sequence[float], t
         kept = anatomy.inner - np.rint(ratios * anatomy.inner).astype(np.int64)
         return Quotas(ratios, dropped, _widths(kept, anatomy, options.multiple_of))
 
-    return _solve(counts, anatomy, options, total, biases)
+    return counts
 
 
 def threshold_quotas(
@@ -127,7 +149,16 @@ def threshold_quotas(
     Raises:
         UsageError: so much cannot go from these layers.
     """
-    layers = np.array([i for i in range(anatomy.layers) if i not in options.protect])
+    return _solve(_by_threshold(anatomy, options, heads, channels), anatomy, options, total, biases)
+
+
+def _by_threshold(
+    anatomy: Anatomy,
+    options: Options,
+    heads: Float64[ndarray, "layers units"],
+    channels: Float64[ndarray, "layers inner"],
+) -> Callable[[float], Quotas]:
+    layers = np.array([i for i in range(anatomy.layers) if i not in options.protect], dtype=np.int64)
     units = head_units(anatomy, options.gqa)
     scores = np.concatenate([heads[layers], channels[layers]], axis=1)
     ranks = np.empty(scores.size, dtype=np.int64)
@@ -144,7 +175,7 @@ def threshold_quotas(
         ratios[layers] = gone[:, units.count :].mean(1)
         return Quotas(ratios, dropped, _widths(kept, anatomy, options.multiple_of))
 
-    return _solve(counts, anatomy, options, total, biases)
+    return counts
 
 
 def whole_layers(anatomy: Anatomy, options: Options, cosines: Sequence[float], total: int) -> list[int]:
@@ -187,9 +218,7 @@ def _solve(counts: Callable[[float], Quotas], anatomy: Anatomy, options: Options
 
     if goal == 0:
         return counts(0.0)
-    most = counts(CAP if options.chosen.layer_ratio != "threshold" else 1.0)
-    if removed(most) < goal:
-        raise _out_of_reach(options, removed(most) / total)
+    _most(counts, anatomy, options, total, biases)
     first = nearest(counts)
 
     def rest(ratio: float) -> Quotas:
@@ -198,6 +227,14 @@ def _solve(counts: Callable[[float], Quotas], anatomy: Anatomy, options: Options
     found = nearest(rest)
     _caution(anatomy, options, found, abs(removed(found) - goal), total)
     return found
+
+
+def _most(counts: Callable[[float], Quotas], anatomy: Anatomy, options: Options, total: int, biases: bool) -> None:
+    """Refuse a target beyond what goes where all goes that may."""
+    quotas = counts(CAP if options.chosen.layer_ratio != "threshold" else 1.0)
+    most = removed_parameters(anatomy, options, quotas, biases=biases)
+    if options.target and most < options.target * total:
+        raise _out_of_reach(options, most / total)
 
 
 def _nearest_taken(
@@ -233,7 +270,15 @@ def _caution(anatomy: Anatomy, options: Options, quotas: Quotas, miss: float, to
 
 
 def _out_of_reach(options: Options, most: float) -> UsageError:
+    ways = {
+        "--protect fewer layers": bool(options.protect),
+        "raise --layers": bool(options.layers),
+        "lower --multiple-of": options.multiple_of > MIN_CHANNELS,
+        "use another --method": options.chosen.layer_ratio == "whole",
+        "count --of decoder": options.of == "all",
+    }
+    most = max(0.0, most)
     return UsageError(
         f"--target {options.target} is out of reach: at most {most:.0%} can go from the layers that may lose anything",
-        hint="lower it, or raise --layers",
+        hint=", or ".join(["lower it", *(way for way, helps in ways.items() if helps)]),
     )

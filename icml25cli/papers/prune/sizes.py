@@ -29,15 +29,26 @@ def dense_sizes(model: StreamedModel, anatomy: Anatomy) -> Sizes:
     return pruned_sizes(model, anatomy, [dense_layer(anatomy, i) for i in range(anatomy.layers)], biases=False)
 
 
-def pruned_sizes(model: StreamedModel, anatomy: Anatomy, layers: Sequence[Layer], *, biases: bool) -> Sizes:
+def pruned_sizes(
+    model: StreamedModel, anatomy: Anatomy, layers: Sequence[Layer], *, biases: bool, kind: str = "custom"
+) -> Sizes:
     """Of the model once these layers are what its blocks keep.
 
     Args:
         biases: what is cut gets a bias on its way out, if it had none.
+        kind: of export. Stock classes have a bias in all layers or in none, and ``padded`` has the original shape.
     """
     itemsize = max(tensor.element_size() for tensor in model.block_tensors(0).values() if tensor.is_floating_point())
     kept = [layer for layer in layers if not layer.removed]
-    decoder = sum(layer_parameters(anatomy, layer, biases=biases) for layer in kept)
+    flagged = _flagged(anatomy, kept) if biases and kind != "custom" else frozenset()
+    if kind == "padded":
+        kept = [dense_layer(anatomy, layer.index) for layer in layers]
+    if kind == "custom":
+        decoder = sum(layer_parameters(anatomy, layer, biases=biases) for layer in kept)
+    else:
+        decoder = sum(
+            layer_parameters(anatomy, layer, biases=False) + _widths(anatomy, layer, flagged) for layer in kept
+        )
     parameters = model.parameter_count - anatomy.layers * anatomy.block_parameters + decoder
     vocabulary, width = model.embedding_shape
     products = vocabulary * width + sum(_products(anatomy, layer) for layer in kept)
@@ -48,6 +59,26 @@ def pruned_sizes(model: StreamedModel, anatomy: Anatomy, layers: Sequence[Layer]
         kv_bytes_per_token=sum(2 * len(layer.kv) * anatomy.head_dim * itemsize for layer in kept),
         weight_bytes=parameters * itemsize,
     )
+
+
+def _flagged(anatomy: Anatomy, kept: Sequence[Layer]) -> frozenset[str]:
+    """Matrices that get a bias because an outward one of their part has a new one in some layer."""
+    names = anatomy.names
+    found: set[str] = set()
+    if names.output not in anatomy.biased and any(len(layer.heads) < anatomy.heads for layer in kept):
+        found |= {*names.qkv, names.output}
+    if names.down not in anatomy.biased and not all(layer.keeps_channels(anatomy) for layer in kept):
+        found |= {name for name in (names.gate, names.up, names.down) if name}
+    return frozenset(found - anatomy.biased)
+
+
+def _widths(anatomy: Anatomy, layer: Layer, matrices: frozenset[str]) -> int:
+    """How many numbers a bias for each of these matrices has in all."""
+    names, width = anatomy.names, anatomy.head_dim
+    widths = dict(zip(names.qkv, (len(layer.heads) * width, *[len(layer.kv) * width] * 2), strict=False))
+    widths |= {name: len(layer.channels) for name in (names.gate, names.up) if name}
+    widths |= {names.output: anatomy.hidden, names.down: anatomy.hidden}
+    return sum(widths[name] for name in matrices)
 
 
 def _products(anatomy: Anatomy, layer: Layer) -> int:

@@ -19,11 +19,16 @@ EXPLAINED = (
     "are of whole models in float32, turn by turn with the dense one. A correlation is of a layer's outputs with and "
     "without what was cut; a gain is the share of that error which repair takes away."
 )
-# What was seen on a model of 135 million parameters over several windows, see the claims.
-NOT_ROBUST = (
-    "Regression, the search for heads and scores that see activations carry SlimLLM's gain. The feature-space score "
-    "against LoRAP's, the lowest 1 % and cosine against uniform ratios differ by less than one text from another."
-)
+
+
+def export_notes(job: Job) -> list[str]:
+    """What the form of the export does to the figures."""
+    notes = []
+    if job.pruned[0].options.alike:
+        notes.append("For --export uniform every layer loses the same share, whatever its cosine.")
+    if job.kind == "padded":
+        notes.append("A padded export has zeros where something was cut: it saves neither memory nor time.")
+    return notes
 
 
 def comparison(job: Job, measured: Sequence[Measured | None]) -> list[dict[str, Any]]:

@@ -22,10 +22,10 @@ from torch import Tensor
 
 from icml25cli.core.blockwise import whole
 from icml25cli.core.checkpoint import model_files
-from icml25cli.core.errors import InputError, MissingError
+from icml25cli.core.errors import InputError, MissingError, unknown_token
 from icml25cli.core.files import output_errors
 from icml25cli.core.likelihood import Estimate, perplexity, ratio
-from icml25cli.core.models import PRUNED, ModelSource, load_model, load_tokenizer, quiet_transformers
+from icml25cli.core.models import PRUNED, ModelSource, context_length, load_model, load_tokenizer, quiet_transformers
 from icml25cli.core.progress import Progress, track
 from icml25cli.core.runs import Run, fingerprint, run_directory
 from icml25cli.core.streaming import StreamedModel, write_checkpoint
@@ -129,7 +129,8 @@ def read_rows(path: Path, source: ModelSource, cutoff: int) -> list[Row]:
     """Rows of a JSONL file as tokens, cut to ``cutoff``; each once, so that none can be both learnt and held out.
 
     Raises:
-        InputError: the file cannot be read, a line (named) is no such object, or too few rows are left.
+        InputError: the file cannot be read, a line (named) is no such object, too few rows are left, or a row has more
+            tokens than the model reads at once.
     """
     tokenizer = load_tokenizer(source)
     end = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
@@ -146,6 +147,12 @@ def read_rows(path: Path, source: ModelSource, cutoff: int) -> list[Row]:
             rows[Row(tuple(tokens), counted)] = None
     if len(rows) < 4:
         raise InputError(f"{path} has {len(rows)} different rows that fit --cutoff {cutoff}", hint="give at least 4")
+    longest, window = max(len(row.tokens) for row in rows), context_length(source.config)
+    if window and longest > window:
+        raise InputError(
+            f"--cutoff {cutoff} leaves a row of {longest} tokens, and {source.name} has a window of {window}",
+            hint=f"use --cutoff {window}",
+        )
     return list(rows)
 
 
@@ -193,6 +200,9 @@ def tune(source: ModelSource, rows: Sequence[Row], options: Options, run: Run, d
     training = shuffled[len(held_out) :]
 
     model: Any = load_model(source, device=device)
+    known = model.get_input_embeddings().num_embeddings
+    if (highest := max(max(row.tokens) for row in rows)) >= known:
+        raise unknown_token(highest, known, source.name)
     before = _judge(model, held_out, "loss before")
     config = peft.LoraConfig(
         task_type="CAUSAL_LM",

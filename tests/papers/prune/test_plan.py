@@ -57,6 +57,51 @@ def test_a_person_can_edit_it(plan, tmp_path, llama):
     check_plan(edited, *llama)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("protect", "a"),
+        ("protect", ["a"]),
+        ("protect", [1.5]),
+        ("protect", [-1]),
+        ("protect", [True]),
+        ("seed", "a"),
+        ("seed", -1),
+        ("seed", 1.5),
+        ("target", None),
+        ("target", True),
+        ("target", float("nan")),
+        ("alpha", "sharp"),
+        ("alike", "no"),
+        ("method", 3),
+        ("multiple_of", 10**30),
+        ("protected", []),
+    ],
+)
+def test_an_option_of_another_type_or_range_is_named(name, value):
+    with pytest.raises(InputError, match="the plan's options") as caught:
+        read_options(write_options(Options()) | {name: value})
+    assert name.replace("_", "-") in str(caught.value).replace("_", "-")
+
+
+def test_a_protected_layer_has_to_be_there(plan, llama):
+    with pytest.raises(InputError, match="protect names layer 99"):
+        check_plan(replace(plan, options=plan.options | {"protect": [99]}), *llama)
+
+
+def test_what_is_no_number_is_not_written(plan):
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        plan_text(replace(plan, layers=(replace(plan.layers[0], cosine=float("nan")),)))
+
+
+def test_an_unknown_field_of_a_layer_is_refused(plan, tmp_path):
+    found = json.loads(plan_text(plan))
+    found["layers"][1]["chanels"] = []
+    (tmp_path / "plan.json").write_text(json.dumps(found))
+    with pytest.raises(InputError, match=r"layers\[1\] has a field chanels"):
+        read_plan(tmp_path / "plan.json")
+
+
 def test_another_model_s_plan_is_refused(plan, tmp_path):
     other = resolve(make_model(tmp_path / "other", "llama", rope_theta=5000.0))
     with pytest.raises(InputError, match=r"the plan is for .*llama, and .*other has another config\.json"):
@@ -66,16 +111,22 @@ def test_another_model_s_plan_is_refused(plan, tmp_path):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"heads": (0, 2, 4)}, "keeps other heads than 0 to 3"),
-        ({"heads": (2, 0, 3)}, "keeps other heads than 0 to 3 in ascending order"),
-        ({"heads": (-1, 2, 3)}, "keeps other heads"),
+        ({"heads": (0, 2, 4)}, "keeps head 4, and there are 0 to 3"),
+        ({"heads": (2, 0, 3)}, "keeps head 0 after 2, and they have to ascend"),
+        ({"heads": (-1, 2, 3)}, "keeps head -1"),
         ({"heads": ()}, "keeps no heads"),
         ({"kv": ()}, "has 3 heads for 0 key-value heads"),
         ({"kv": (0, 1)}, "has 3 heads for 2 key-value heads"),
         ({"kv": (0, 0, 1)}, "lets head 2 read key-value head 0, not 1"),
         ({"channels": ()}, "keeps no channels"),
-        ({"channels": (3, 3)}, "keeps other channels than 0 to 47"),
-        ({"channels": (47, 48)}, "keeps other channels than 0 to 47"),
+        ({"channels": (3, 3)}, "keeps channel 3 after 3"),
+        ({"channels": (47, 48)}, "keeps channel 48, and there are 0 to 47"),
+        ({"channels": (10**400,)}, "keeps channel 1000"),
+        ({"kv": (0, 1, 2)}, "keeps key-value head 2, and there are 0 to 1"),
+        ({"cosine": float("nan")}, "has a cosine of nan"),
+        ({"cosine": 10**400}, "has a cosine of 1000"),
+        ({"ratio": float("inf")}, "has a ratio of inf"),
+        ({"ratio": -0.5}, "has a ratio of -0.5"),
         ({"removed": True}, "is removed, and keeps something"),
     ],
 )
@@ -135,8 +186,8 @@ def test_gpt2_cannot_share_key_value_heads(streamed):
     [
         ({"metod": "slimllm"}, "a field metod, which is none"),
         ({"method": "slim"}, "--method slim is none of slimllm"),
-        ({"target": "much"}, "cannot be used"),
-        ({"protect": 3}, "cannot be used"),
+        ({"target": "much"}, "target cannot be"),
+        ({"protect": 3}, "protect cannot be 3"),
     ],
 )
 def test_options_of_a_plan_that_are_none(stored, says):

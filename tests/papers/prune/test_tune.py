@@ -149,3 +149,16 @@ def test_without_peft_it_says_how_to_get_it(pruned, rows, tmp_path, monkeypatch)
 def test_a_model_of_another_family_is_refused(tmp_path, rows):
     with pytest.raises(InputError, match="phi"):
         tuned_in(tmp_path / "run", make_model(tmp_path / "phi", "phi"), rows)
+
+
+def test_rows_longer_than_the_window_and_tokens_that_the_model_has_not_are_named(tmp_path, rows):
+    short = make_model(tmp_path / "short", "gpt2", n_positions=16)
+    file = tmp_path / "rows.jsonl"
+    file.write_text("\n".join(json.dumps({"text": f"{i} " + "long " * 20}) for i in range(6)))
+    with pytest.raises(InputError, match=r"--cutoff 48 leaves a row of 48 tokens.* a window of 16") as caught:
+        read_rows(file, resolve(short), 48)
+    assert caught.value.hint == "use --cutoff 16"
+    assert len(read_rows(file, resolve(short), 16)) == 6
+    few = make_model(tmp_path / "few", vocab_size=40, pad_token_id=None, bos_token_id=None, eos_token_id=None)
+    with pytest.raises(InputError, match="is not among the 40 of"):
+        tuned_in(tmp_path / "run", few, rows)
