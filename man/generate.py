@@ -65,7 +65,7 @@ def parameter(param: Any, command: Any) -> list[str]:
         says += f" Default: {shown}."
     low, high = getattr(param, "min", None), getattr(param, "max", None)
     if low is not None:
-        says += f" From {low:g}{'' if high is None else f' to {high:g}'}."
+        says += f" From {low:.10g}{'' if high is None else f' to {high:.10g}'}."
     return [".TP", name, escape(" ".join(says.split()))]
 
 
