@@ -18,6 +18,8 @@ from icml25cli.core.text import find_text, shares_text, token_stream, windows
 
 MOST_SHARED = 0.1  # of the evaluation windows may share text with calibration, and are left out; beyond, it is a leak
 
+SHORTEST_TOLD = 16  # tokens; shorter runs are common phrases, which any two texts share
+
 
 @dataclass(frozen=True)
 class Sample:
@@ -63,6 +65,11 @@ def evaluation_sample(
     found = find_text(text, "test")
     drawn = windows(token_stream(found, tokenizer), length, count=max(2, tokens // length), name=found.name)
     shared = shares_text(drawn, calibration)
+    if shared.mean() > MOST_SHARED and length < SHORTEST_TOLD:
+        raise CheckFailed(
+            f"windows of {length} tokens are too short to tell whether --eval and --calib share text",
+            hint=f"use windows of {SHORTEST_TOLD} tokens or more",
+        )
     if shared.mean() > MOST_SHARED:
         raise CheckFailed(
             f"{shared.mean():.0%} of the evaluation windows contain text of the calibration windows",

@@ -51,3 +51,10 @@ def test_a_few_windows_in_both_are_left_out_and_many_are_a_leak(source, tmp_path
     assert len(judged.windows) == 39
     with pytest.raises(CheckFailed, match="50% of the evaluation windows"):
         evaluation_sample(tokenizer, str(tmp_path / "many.txt"), tokens=3200, calibration=drawn)
+
+
+def test_windows_too_short_to_tell_are_no_leak_but_refused_for_what_they_are(source):
+    tokenizer = load_tokenizer(source)
+    drawn = calibration_sample(source, tokenizer, "builtin", tokens=1000, window=2, seed=0).windows
+    with pytest.raises(CheckFailed, match="windows of 2 tokens are too short to tell"):
+        evaluation_sample(tokenizer, "builtin", tokens=400, calibration=drawn)
