@@ -71,7 +71,7 @@ def compare(
         report.tables = {"differences": [*tables.differences(job)], "speed": [*tables.speeds(job, measured)]}
         report.metrics = {key: value for key, value in report.rows[0].items() if isinstance(value, float)}
         report.answer = {"status": "done"}
-        report.notes = [*source.notes, tables.EXPLAINED]
+        report.notes = [*source.notes, *tables.comparison_notes(job), tables.EXPLAINED]
         if plot:
             save_figure(figures.perplexities(compared_rows), plot, force=force)
             report.artefacts.append(str(plot))

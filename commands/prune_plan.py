@@ -238,7 +238,7 @@ def finish(
             for name, said in zip(names, reversed(measured[0].continuations), strict=True)
         ]
     report.details = {"options": [asdict(pruned.options) for pruned in job.pruned]}
-    report.notes = [*job.model.source.notes, *tables.export_notes(job), tables.EXPLAINED]
+    report.notes = [*job.model.source.notes, *tables.export_notes(job), *tables.comparison_notes(job), tables.EXPLAINED]
     if plot:
         save_figure(figures.kept(main), plot, force=force)
         report.artefacts.append(str(plot))

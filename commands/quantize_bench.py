@@ -70,8 +70,8 @@ def betas(
 ) -> None:
     """Fit scales to a model's weights, keys, values and activations, or to a matrix, and write them for --betas."""
     from icml25cli.core.files import check_file, write_json
-    from icml25cli.core.parallel import set_threads
     from icml25cli.core.matrix_file import is_matrix_file, read_matrix
+    from icml25cli.core.parallel import set_threads
 
     report = Report("quantize", params={"verb": "betas", "source": source, "method": method.value, "q": q, "k": k})
     report.params |= {"rotation": rotation.value}
@@ -162,11 +162,11 @@ def bench(
     if plot:
         check_figure(plot, force=force)
 
+    from icml25cli.core.matrix_file import read_matrix
     from icml25cli.core.parallel import set_threads
     from icml25cli.papers.quantize import bench as benchmark
     from icml25cli.papers.quantize import figures
     from icml25cli.papers.quantize.arrays import sample_blocks
-    from icml25cli.core.matrix_file import read_matrix
     from icml25cli.papers.quantize.rotation import Rotation
     from icml25cli.papers.quantize.scales import scales_asked
 

@@ -27,6 +27,7 @@ class Sample:
 
     windows: Int64[ndarray, "windows length"]
     origin: str  # one line for reports, with the number of tokens
+    text: str  # what they were drawn from
 
 
 def calibration_sample(
@@ -44,15 +45,14 @@ def calibration_sample(
     found = find_text(text, "calibration")
     stream = token_stream(found, tokenizer)
     drawn = windows(stream, length, count=max(1, tokens // length), seed=seed, name=found.name)
-    return Sample(drawn, f"{found.origin}, {drawn.size} tokens")
+    return Sample(drawn, f"{found.origin}, {drawn.size} tokens", found.origin)
 
 
-def evaluation_sample(
-    tokenizer: PreTrainedTokenizerBase, text: str, *, tokens: int, calibration: Int64[ndarray, "windows length"]
-) -> Sample:
+def evaluation_sample(tokenizer: PreTrainedTokenizerBase, text: str, *, tokens: int, calibration: Sample) -> Sample:
     """The first windows of a text, as long as those of ``calibration``, about ``tokens`` tokens in all, at least two.
 
-    They are the same for every seed. Windows that share text with ``calibration`` are left out, with a warning.
+    They are the same for every seed. Windows that share text with ``calibration`` are left out, with a warning; another
+    says so where both are of one text.
 
     Args:
         text: as ``find_text`` takes it; of the built-in text the test part.
@@ -61,10 +61,10 @@ def evaluation_sample(
         CheckFailed: more than ``MOST_SHARED`` of them share text with ``calibration``.
         InputError: as ``calibration_sample``.
     """
-    length = calibration.shape[1]
+    length = calibration.windows.shape[1]
     found = find_text(text, "test")
     drawn = windows(token_stream(found, tokenizer), length, count=max(2, tokens // length), name=found.name)
-    shared = shares_text(drawn, calibration)
+    shared = shares_text(drawn, calibration.windows)
     if shared.mean() > MOST_SHARED and length < SHORTEST_TOLD:
         raise CheckFailed(
             f"windows of {length} tokens are too short to tell whether --eval and --calib share text",
@@ -78,4 +78,6 @@ def evaluation_sample(
     if shared.any():  # a licence or a quotation that both texts hold
         warn(f"{shared.sum()} of {len(shared)} evaluation windows were left out: they share text with calibration")
         drawn = drawn[~shared]
-    return Sample(drawn, f"{found.origin}, {drawn.size} tokens")
+    if found.origin == calibration.text:
+        warn(f"calibration and evaluation are other windows of one text, {found.origin}: a text of its own tells more")
+    return Sample(drawn, f"{found.origin}, {drawn.size} tokens", found.origin)

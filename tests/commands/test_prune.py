@@ -308,6 +308,17 @@ def test_compare_has_a_row_for_every_method_at_every_target(icml25, llama, tmp_p
     assert "perplexity" in (tmp_path / "cost.svg").read_text()
 
 
+def test_compare_says_what_is_not_as_large_and_what_is_better(icml25):
+    few = ("--calib-tokens", 512, "--eval-tokens", 2048, "--no-speed", "--json")
+    done = icml25("prune", "compare", "tiny", "--methods", "random,slimllm,depth", "--target", 0.3, *few)
+    assert done.code == 0, done.err
+    assert [row["method"] for row in done.json["tables"]["differences"]] == ["slimllm"]
+    notes = " ".join(done.json["notes"])
+    assert "depth comes in large steps: it removed 40.0% of the 30.0% wanted" in notes
+    assert "slimllm did better than random" in notes
+    assert "depth did better" not in notes
+
+
 def test_bench_measures_models_turn_by_turn(icml25, llama):
     icml25("prune", llama, *QUICK, "-o", "out")
     few = ("--prompt", 16, "--continuation", 4, "--turns", 2)

@@ -3,10 +3,9 @@
 import random
 
 import pytest
-from numpy import ndarray
 
 from icml25cli.core.errors import CheckFailed
-from icml25cli.core.held_out import calibration_sample, evaluation_sample
+from icml25cli.core.held_out import Sample, calibration_sample, evaluation_sample
 from icml25cli.core.models import ModelSource, load_tokenizer, resolve
 from tests.make_models import make_model
 
@@ -19,14 +18,14 @@ def source(tmp_path_factory) -> ModelSource:
 def test_windows_are_as_many_and_as_long_as_asked_and_drawn_by_the_seed(source):
     tokenizer = load_tokenizer(source)
 
-    def drawn(seed: int) -> ndarray:
-        return calibration_sample(source, tokenizer, "builtin", tokens=1000, window=64, seed=seed).windows
+    def sample(seed: int) -> Sample:
+        return calibration_sample(source, tokenizer, "builtin", tokens=1000, window=64, seed=seed)
 
-    one, same, other = drawn(0), drawn(0), drawn(1)
+    one, same, other = (sample(seed).windows for seed in (0, 0, 1))
     assert one.shape == (15, 64)
     assert (one == same).all()
     assert (one != other).any()
-    judged = evaluation_sample(tokenizer, "builtin", tokens=640, calibration=one)
+    judged = evaluation_sample(tokenizer, "builtin", tokens=640, calibration=sample(0))
     assert judged.windows.shape == (10, 64)
     assert "test part" in judged.origin
     assert "640 tokens" in judged.origin
@@ -45,7 +44,7 @@ def test_a_few_windows_in_both_are_left_out_and_many_are_a_leak(source, tmp_path
     (tmp_path / "calib.txt").write_text("".join(said[:20]))
     (tmp_path / "few.txt").write_text("".join(said[100:139] + said[:1]))
     (tmp_path / "many.txt").write_text("".join(said[:20] + said[100:120]))
-    drawn = calibration_sample(source, tokenizer, str(tmp_path / "calib.txt"), tokens=1600, window=80, seed=0).windows
+    drawn = calibration_sample(source, tokenizer, str(tmp_path / "calib.txt"), tokens=1600, window=80, seed=0)
     with pytest.warns(UserWarning, match="1 of 40 evaluation windows were left out"):
         judged = evaluation_sample(tokenizer, str(tmp_path / "few.txt"), tokens=3200, calibration=drawn)
     assert len(judged.windows) == 39
@@ -53,8 +52,17 @@ def test_a_few_windows_in_both_are_left_out_and_many_are_a_leak(source, tmp_path
         evaluation_sample(tokenizer, str(tmp_path / "many.txt"), tokens=3200, calibration=drawn)
 
 
+def test_other_windows_of_one_text_are_said_to_be(source, tmp_path):
+    draw, tokenizer = random.Random(0), load_tokenizer(source)
+    text = tmp_path / "text.txt"
+    text.write_text("".join(draw.choices("abcdefghij klmnop", k=80 * 500)))
+    drawn = calibration_sample(source, tokenizer, str(text), tokens=80, window=80, seed=0)
+    with pytest.warns(UserWarning, match="other windows of one text"):
+        evaluation_sample(tokenizer, str(text), tokens=1600, calibration=drawn)
+
+
 def test_windows_too_short_to_tell_are_no_leak_but_refused_for_what_they_are(source):
     tokenizer = load_tokenizer(source)
-    drawn = calibration_sample(source, tokenizer, "builtin", tokens=1000, window=2, seed=0).windows
+    drawn = calibration_sample(source, tokenizer, "builtin", tokens=1000, window=2, seed=0)
     with pytest.raises(CheckFailed, match="windows of 2 tokens are too short to tell"):
         evaluation_sample(tokenizer, "builtin", tokens=400, calibration=drawn)

@@ -214,8 +214,6 @@ def windows_of(
     params: dict[str, Any] = {"calibration": calibration.origin, "window": calibration.windows.shape[1]}
     evaluation = torch.empty(0, calibration.windows.shape[1], dtype=torch.int64)
     if texts.evaluation is not None:
-        judged = evaluation_sample(
-            tokenizer, texts.evaluation, tokens=texts.evaluation_tokens, calibration=calibration.windows
-        )
+        judged = evaluation_sample(tokenizer, texts.evaluation, tokens=texts.evaluation_tokens, calibration=calibration)
         evaluation, params["evaluation"] = torch.from_numpy(judged.windows), judged.origin
     return torch.from_numpy(calibration.windows), evaluation, params

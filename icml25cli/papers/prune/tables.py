@@ -59,12 +59,14 @@ def comparison(job: Job, measured: Sequence[Measured | None]) -> list[dict[str, 
 
 
 def differences(job: Job) -> list[dict[str, Any]]:
-    """Every other method against the main one of its target, paired over windows, in nats a token."""
+    """Every other method as large as the main one of its target against it, paired over windows, in nats a token."""
     rows = []
     firsts: dict[float, Pruned] = {}
     for pruned in job.pruned:
         first = firsts.setdefault(pruned.options.target, pruned)
         if pruned is first or not (pruned.score and first.score):
+            continue
+        if not _as_large(pruned, first):
             continue
         more = _more(pruned.score, first.score)
         rows.append(
@@ -78,6 +80,28 @@ def differences(job: Job) -> list[dict[str, Any]]:
             }
         )
     return rows
+
+
+def _as_large(pruned: Pruned, first: Pruned) -> bool:
+    """Whether they removed as much; whole layers, for one, come in large steps."""
+    return abs(pruned.share_removed - first.share_removed) < 0.01
+
+
+def comparison_notes(job: Job) -> list[str]:
+    """Which methods are not comparable with the main one, and which are better than it."""
+    first = job.pruned[0]
+    notes = [
+        f"{pruned.options.method} comes in large steps: it removed {pruned.share_removed:.1%} of the "
+        f"{pruned.options.target:.1%} wanted, so it is not among the differences."
+        for pruned in job.pruned
+        if not _as_large(pruned, next(p for p in job.pruned if p.options.target == pruned.options.target))
+    ]
+    return notes + [
+        f"{row['method']} did better than {row['against']} by {-row['nll_more']:.3f} nats a token, beyond two standard "
+        f"errors: --method {row['method']} takes it."
+        for row in differences(job)
+        if row["beyond_two_se"] and row["nll_more"] < 0 and row["target"] == first.options.target
+    ]
 
 
 def totals(job: Job) -> list[dict[str, Any]]:

@@ -300,7 +300,7 @@ def _windows(source: ModelSource, options: Options) -> tuple[ndarray, ndarray, d
     tokenizer = load_tokenizer(source)
     calibration = _calibration(source, options, tokenizer)
     evaluation = evaluation_sample(
-        tokenizer, options.evaluation, tokens=options.evaluation_tokens, calibration=calibration.windows
+        tokenizer, options.evaluation, tokens=options.evaluation_tokens, calibration=calibration
     )
     facts = {
         "calibration": calibration.origin,
