@@ -1,11 +1,11 @@
 """Measure `pfn-nano` beside classical methods on data sets that scikit-learn brings, and on tables of known posterior.
 
-    python assets/recipes/pfn_nano_report.py [--model DIR | --checkpoint FILE] [--splits N]
+    python assets/recipes/pfn_nano_report.py [--model DIR [--card] | --checkpoint FILE] [--splits N]
 
 Half of the rows (at most 1000) are the context, the other half is predicted, twice a split. None of it was trained on.
 The gate: mean AUC at least that of logistic regression less .01 and at least that of nearest neighbours, mean expected
 calibration error at most .08; on two normal classes a log-loss within .03 nats of Bayes' rule with 200 rows of context.
-Where it does not pass, the exit status is 1.
+Where it does not pass, the exit status is 1. --card writes what was found as the model's README.md.
 """
 
 import argparse
@@ -28,7 +28,7 @@ from icml25cli.papers.tabpfn_bag.frozen import frozen_probabilities
 from icml25cli.papers.tabpfn_bag.network import Pfn, PfnConfig
 from icml25cli.papers.tabpfn_bag.weights import load_pfn
 
-MODEL = Path(__file__).resolve().parents[1] / "pfn-nano"
+MODEL = Path(__file__).resolve().parents[1] / "pfn_nano"
 SETS = ("iris", "wine", "breast_cancer", "digits")
 MOST_ROWS = 1000
 METHODS = {
@@ -94,9 +94,59 @@ def above_bayes(net: Pfn, tables: int = 20, rows: int = 200, columns: int = 5) -
     return float(np.mean(excess))
 
 
+def card(log: dict, table: dict, excess: float, passes: dict[str, bool], splits: int) -> str:
+    validated = [step for step in log["steps"] if "validation" in step]
+    last = validated[-1]
+    rows = "\n".join(
+        f"| {name} | {method} | "
+        + " | ".join(f"{row[key]:.3f}" for key in ("accuracy", "auc", "log_loss", "ece"))
+        + " |"
+        for name, methods in table.items()
+        for method, row in methods.items()
+    )
+    gate = "\n".join(f"- {name}: {'passes' if passed else 'does not pass'}" for name, passed in passes.items())
+    return f"""---
+license: apache-2.0
+---
+
+# pfn-nano
+
+The built-in network of `icml25 tabpfn-bag`: a transformer over the rows of a table that predicts classes in context,
+in the form of TabPFN's first version and much smaller ({log["parameters"]:,} weights, up to 64 columns and 10 classes).
+The weights are our own, trained on synthetic tables alone; it is no TabPFN.
+
+## Training
+
+    python assets/recipes/train_pfn_nano.py --work DIR --until 5000
+    python assets/recipes/train_pfn_nano.py --work DIR --decay-from 5000 --decay-steps 3000
+
+{last["step"]:,} steps on {log["tables"]:,} tables with {log["rows"]:,} rows of the prior in
+`icml25cli/papers/tabpfn_bag/prior.py`; {log["processor_seconds"]:.0f} seconds of one CPU thread, torch {log["torch"]}.
+Every step is drawn from its number, so an interrupted training ends with the same numbers. On held-out synthetic tables
+the log-loss is {last["validation"]:.3f} nats, that of guessing by frequency {last["guessing"]:.3f}.
+
+## Quality
+
+Means over {splits} stratified halvings, each half once the context (`assets/recipes/pfn_nano_report.py --card`). The
+network is used as it is, with eight rotations of columns and classes; no set was trained or tuned on.
+
+| set | method | accuracy | AUC | log-loss | ECE |
+|---|---|---|---|---|---|
+{rows}
+
+On two normal classes its log-loss is {excess:.3f} nats above that of Bayes' rule, with 200 rows of context.
+
+What was asked of it before it was measured (AUC beside logistic regression less .01 and nearest neighbours; calibration
+error at most .08; at most .03 nats above Bayes' rule):
+
+{gate}
+"""
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, default=MODEL)
+    parser.add_argument("--card", action="store_true")
     parser.add_argument("--checkpoint", type=Path, help="a checkpoint of the training instead: its averaged weights")
     parser.add_argument("--splits", type=int, default=5)
     args = parser.parse_args()
@@ -119,6 +169,9 @@ def main() -> int:
         "above bayes": excess <= 0.03,
     }
     print(json.dumps({"mean": mean, "above_bayes_nats": excess, "passes": passes}))
+    if args.card:
+        log = json.loads((args.model / "training_log.json").read_text(encoding="utf-8"))
+        (args.model / "README.md").write_text(card(log, table, excess, passes, args.splits), encoding="utf-8")
     return 0 if all(passes.values()) else 1
 
 
