@@ -130,6 +130,6 @@ def _sentence(types: dict[str, int]) -> str:
     main = max(grids, key=grids.__getitem__)
     bits = re.findall(r"\d+", main)[0]
     return (
-        f"float32 of the dequantised GGUF ({main}): the weights already lie on a {bits}-bit grid, so rounding to "
-        "nearest on such a grid is nearly lossless by construction; compare methods under the same rotation"
+        f"float32 of the dequantised GGUF ({main}): the weights already lie on a {bits}-bit grid, which "
+        "rounding to nearest without a rotation finds again"
     )

@@ -319,6 +319,14 @@ def test_compare_says_what_is_not_as_large_and_what_is_better(icml25):
     assert "depth did better" not in notes
 
 
+def test_what_has_been_pruned_is_not_pruned_again_but_said_to_be(icml25, llama):
+    icml25("prune", llama, *QUICK, "-o", "out")
+    done = icml25("prune", "out", *QUICK)
+    assert done.code == 3
+    assert "out has been pruned already" in done.err
+    assert "with a larger --target" in done.err
+
+
 def test_bench_measures_models_turn_by_turn(icml25, llama):
     icml25("prune", llama, *QUICK, "-o", "out")
     few = ("--prompt", 16, "--continuation", 4, "--turns", 2)

@@ -124,7 +124,7 @@ def check_family(source: ModelSource) -> None:
     """Refuse, by name, a model whose blocks are not known here; before anything is read but its config.json.
 
     Raises:
-        InputError: another architecture, experts, or cross-attention.
+        InputError: another architecture, experts, cross-attention, or what `prune -o` wrote.
     """
     config: Mapping[str, Any] = source.config
     family = config["model_type"]
@@ -133,6 +133,11 @@ def check_family(source: ModelSource) -> None:
         raise InputError(
             f"{source.name} is a mixture of {config[experts]} experts ({family}), which are not pruned here",
             hint="use a dense model",
+        )
+    if "pruned_layers" in config:
+        raise InputError(
+            f"{source.name} has been pruned already, to layers of different widths",
+            hint="prune the model it came from, with a larger --target",
         )
     if family not in FAMILIES or config.get("add_cross_attention"):
         crossed = " with cross-attention" if family in FAMILIES else ""
