@@ -88,7 +88,7 @@ def test_a_run_reports_every_method_beside_the_dense_model(icml25, llama):
     assert main["decoder_share"] == pytest.approx(0.8, abs=0.01)
     assert dense["parameter_share"] == dense["prefill_speedup"] == 1
     assert report["metrics"]["perplexity_increase"] == pytest.approx(main["perplexity"] / dense["perplexity"] - 1)
-    assert [row["method"] for row in report["tables"]["differences"]] == ["flap", "depth"]
+    assert [row["method"] for row in report["tables"]["differences"]] == ["flap"]  # one of three layers is too many
     assert [row["layer"] for row in report["tables"]["layers"]] == [0, 1, 2]
     assert {row["method"] for row in report["tables"]["samples"]} == {"slimllm", "dense"}
     before, after = (report["tables"]["totals"][i] for i in (1, 0))
@@ -275,7 +275,7 @@ def test_the_plan_of_another_model_is_refused(icml25, llama, tmp_path):
     [
         ({"heads": [0, 1, 7], "kv": [0]}, "layer 1 of the plan"),
         ({"heads": [], "kv": []}, "keeps no heads"),
-        ({"channels": [5, 4]}, "channels"),
+        ({"channels": [5, 4]}, "channel 4 after 5"),
         ({"heads": [0, 2, 3], "kv": [0, 1]}, "layer 1 of the plan"),
         ({"heads": "all"}, "layers[1].heads"),
     ],

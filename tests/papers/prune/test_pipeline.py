@@ -397,7 +397,7 @@ def test_no_calibration_is_refused(streamed, new_run, windows, shape):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (Options(protect=(3,)), "--protect 3: the layers are 0 to 2"),
+        (Options(protect=(3,)), "--protect 3: there is no such layer"),
         (Options(method="magic"), "--method magic is none of slimllm"),
         (Options(head_score="feature"), "--head-score feature is none of pearson"),
         (Options(target=1.5), "--target 1.5 does not lie in 0 to 1"),
