@@ -3,6 +3,7 @@
 Knows prepared rows, the network, and how answers become class probabilities. Does not know training or files.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Literal, Protocol
 
@@ -27,7 +28,7 @@ class Paths(Protocol):
     def __call__(self, rows: Rows, path: slice = slice(None)) -> Float[Tensor, "paths rows columns"]: ...
 
 
-class Predictor:
+class Predictor(ABC):
     """Answers tasks about rows, and makes class probabilities of the answers."""
 
     def __init__(self, tasks: Tasks, aggregate: Aggregate = "logit") -> None:
@@ -35,11 +36,11 @@ class Predictor:
         self.aggregate: Aggregate = aggregate
         self.weights: Float64[ndarray, " tasks"] | None = None  # of tasks within their group, for ``weighted``
 
+    @abstractmethod
     def task_scores(
         self, rows: Rows, progress: Callable[[int], None] = lambda _: None
     ) -> Float[Tensor, "tasks queries classes"]:
         """Log-probability, in each task, of the symbol of each class."""
-        raise NotImplementedError
 
     def __call__(self, rows: Rows, progress: Callable[[int], None] = lambda _: None) -> Float64[ndarray, "n classes"]:
         """Class probabilities. ``progress`` is told how many more rows are done."""

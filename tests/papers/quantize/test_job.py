@@ -4,6 +4,7 @@ import pytest
 
 from icml25cli.core.checkpoint import model_files
 from icml25cli.core.models import resolve
+from icml25cli.core.runs import commit_output
 from icml25cli.papers.quantize import job
 from tests.make_models import make_model
 
@@ -25,6 +26,10 @@ def test_an_output_inside_the_models_own_folder_is_no_part_of_the_model(tmp_path
     monkeypatch.setattr(job, "quantize_model", lambda model, plan, run: run.has("block-0000"))
     with job.carry_out(source, QUICK, output=out, resume=True) as resumed:
         assert resumed.judged
+        (out / "report.json").unlink()
+        with commit_output(out) as written:
+            (written / "report.json").write_text("{}")
+    assert not (out / ".run").exists()
 
 
 @pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json"])
