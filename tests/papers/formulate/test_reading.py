@@ -175,15 +175,16 @@ def monkeypatch_module():
 def as_lp(model: Path, folder: Path) -> Path:
     """A MathProg model as an LP file, by GLPK, which reads them: the program, or its Python binding."""
     written = folder / f"{model.stem}.lp"
+    beside = shutil.copytree(model.parent, folder / "examples")  # some read tables beside them, and some write
     if shutil.which("glpsol"):
         command = ["glpsol", "--check", "--model", model.name, "--wlp", str(written)]
-        subprocess.run(command, cwd=model.parent, check=True, capture_output=True)
+        subprocess.run(command, cwd=beside, check=True, capture_output=True)
         return written
     glpk = pytest.importorskip("swiglpk", reason="neither glpsol nor swiglpk is installed")
     glpk.glp_term_out(glpk.GLP_OFF)
     space, problem = glpk.glp_mpl_alloc_wksp(), glpk.glp_create_prob()
     with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(model.parent)  # some read tables beside them
+        patch.chdir(beside)
         assert glpk.glp_mpl_read_model(space, model.name, 0) == 0
         assert glpk.glp_mpl_generate(space, None) == 0
     glpk.glp_mpl_build_prob(space, problem)
