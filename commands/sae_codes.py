@@ -28,11 +28,11 @@ def eval_(
     as_json: opt.Json = False,
 ) -> None:
     """Judge a trained autoencoder on rows it has not seen; with labels, what a linear probe still reads from it."""
+    from icml25cli.core.labels import read_labels
     from icml25cli.core.parallel import set_threads
     from icml25cli.core.plots import check_figure, save_figure
     from icml25cli.core.progress import warnings_so_far
     from icml25cli.papers.sae import figures
-    from icml25cli.papers.sae.labels import read_labels
     from icml25cli.papers.sae.metrics import as_row, checked_ks, decoder_orthogonality, default_ks, evaluate
     from icml25cli.papers.sae.probe import probe_table
 

@@ -215,11 +215,12 @@ def audit(
 ) -> None:
     """Say which concepts a label depends on, and what changing them does to a classifier of it."""
     from icml25cli.core.files import check_file
+    from icml25cli.core.labels import read_labels
     from icml25cli.core.parallel import set_threads
     from icml25cli.core.progress import warnings_so_far
     from icml25cli.core.records import show_records
     from icml25cli.papers.sae.audit import audit as examine
-    from icml25cli.papers.sae.labels import one_class, read_labels
+    from icml25cli.papers.sae.labels import one_class
 
     report = Report("sae", seed=seed)
     if output:

@@ -1,17 +1,19 @@
-"""Nearest neighbours of every row, and agreement of two representations on them, without n × n matrices.
+"""Nearest neighbours of rows and how far two sets of them agree, without n × n matrices.
 
 Knows arrays. Does not know files or what rows mean.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from jaxtyping import Float, Float32, Int64
+from jaxtyping import Float, Float32, Float64, Int64
 from numpy import ndarray
-from scipy import sparse
 
-BLOCK = 1024  # rows whose inner products with all others are in memory at once
+from icml25cli.core.jit import compiled
+
+QUERIES, BASE = 1024, 4096  # rows on either side whose inner products are in memory at once
 
 
 @dataclass(frozen=True)
@@ -23,28 +25,96 @@ class Neighbours:
 
 
 def nearest(x: Float[ndarray, "n d"], k: int) -> Neighbours:
-    """Exact neighbours by inner product; of equal ones any.
+    """Exact neighbours by inner product; of equal ones those of lower index.
 
     Raises:
         ValueError: k is not below the number of rows.
     """
     if not 1 <= k < len(x):
         raise ValueError(f"{len(x)} rows have no {k} neighbours")
-    rows = torch.as_tensor(np.ascontiguousarray(x, dtype=np.float32))
-    index, product = np.empty((len(x), k), np.int64), np.empty((len(x), k), np.float32)
-    for start in range(0, len(x), BLOCK):
-        products = rows[start : start + BLOCK] @ rows.T
-        own = torch.arange(len(products))
-        products[own, start + own] = -torch.inf
-        found = torch.topk(products, k)
-        index[start : start + len(own)], product[start : start + len(own)] = found.indices, found.values
+    rows = np.ascontiguousarray(x, dtype=np.float32)
+    own = np.arange(len(x))
+    parts = [
+        nearest_to(rows[s : s + QUERIES], own[s : s + QUERIES], _slices(rows), k) for s in range(0, len(x), QUERIES)
+    ]
+    return Neighbours(np.concatenate([p.index for p in parts]), np.concatenate([p.product for p in parts]))
+
+
+def _slices(rows: Float32[ndarray, "n d"]) -> Iterable[tuple[int, ndarray]]:
+    return ((start, rows[start : start + BASE]) for start in range(0, len(rows), BASE))
+
+
+def nearest_to(
+    queries: Float32[ndarray, "q d"],
+    own: Int64[ndarray, "q"],
+    base: Iterable[tuple[int, Float32[ndarray, "b d"]]],
+    k: int,
+) -> Neighbours:
+    """The nearest rows of ``base``, which comes in ascending blocks with the number of their first row.
+
+    Args:
+        own: the number that each query has in ``base``, where it is not its own neighbour; -1 for none.
+    """
+    index = np.full((len(queries), k), -1, np.int64)
+    product = np.full((len(queries), k), -np.inf, np.float32)
+    rows = torch.from_numpy(queries)
+    for start, block in base:
+        _merge((rows @ torch.from_numpy(block).T).numpy(), start, own, index, product)
     return Neighbours(index, product)
+
+
+@compiled
+def _merge(products, start, own, index, product):
+    """Put what is nearer than the farthest so far in its place; columns ascend, so equal ones stay in order."""
+    k = index.shape[1]
+    for row in range(products.shape[0]):
+        farthest, itself = product[row, k - 1], own[row] - start
+        for column in range(products.shape[1]):
+            value = products[row, column]
+            if value > farthest and column != itself:
+                place = k - 1
+                while place > 0 and product[row, place - 1] < value:
+                    product[row, place], index[row, place] = product[row, place - 1], index[row, place - 1]
+                    place -= 1
+                product[row, place], index[row, place] = value, start + column
+                farthest = product[row, k - 1]
 
 
 def unit_rows(x: Float[ndarray, "n d"]) -> Float32[ndarray, "n d"]:
     """Rows over their length; rows of zeros stay."""
     length = np.linalg.norm(x, axis=1, keepdims=True)
     return np.asarray(x / np.where(length == 0, 1, length), np.float32)
+
+
+# --- agreement ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Inner products with neighbours alone, each row's in ascending order of the neighbours' numbers.
+
+    Attributes:
+        own: HSIC of this kernel with itself, which does not depend on the order of rows.
+    """
+
+    index: Int64[ndarray, "n k"]
+    product: Float64[ndarray, "n k"]
+    own: float
+
+
+def masked_kernel(x: Neighbours) -> Kernel:
+    """The kernel of ``x``, zero but at neighbours.
+
+    Raises:
+        ValueError: there are fewer than four rows, or less than two neighbours.
+    """
+    n, k = x.index.shape
+    if n < 4 or k < 2:
+        raise ValueError(f"{n} rows with {k} neighbours have no CKNNA")
+    order = np.argsort(x.index, axis=1)
+    index = np.ascontiguousarray(np.take_along_axis(x.index, order, 1))
+    product = np.take_along_axis(x.product, order, 1).astype(np.float64)
+    return Kernel(index, product, _both_ways(index, product, index, product)[0])
 
 
 def cknna(x: Neighbours, y: Neighbours) -> float:
@@ -54,27 +124,47 @@ def cknna(x: Neighbours, y: Neighbours) -> float:
     neighbours on both sides; only those n·k entries exist here. The masked kernels are not symmetric, so exchanging x
     and y changes the figure in the third digit.
     """
-    k, l = _masked(x), _masked(y)  # noqa: E741 -- K and L of the papers
-    both = _ones(k).multiply(_ones(l)).tocsr()
-    between = _hsic(k.multiply(both).tocsr(), l.multiply(both).tocsr())
-    return between / (float(np.sqrt(max(_hsic(k, k), 0.0) * max(_hsic(l, l), 0.0))) + 1e-6)
+    return kernel_alignment(masked_kernel(x), masked_kernel(y))[0]
 
 
-def _masked(x: Neighbours) -> sparse.csr_array:
-    n, k = x.index.shape
-    order = np.argsort(x.index, axis=1)  # products of matrices whose columns are out of order are wrong
-    columns = np.take_along_axis(x.index, order, 1).ravel()
-    values = np.take_along_axis(x.product, order, 1).ravel().astype(np.float64)
-    return sparse.csr_array((values, columns, np.arange(0, n * k + 1, k)), (n, n))
+def kernel_alignment(x: Kernel, y: Kernel) -> tuple[float, float]:
+    """CKNNA of x with y, and of y with x."""
+    one, other = _both_ways(x.index, x.product, y.index, y.product)
+    scale = float(np.sqrt(max(x.own, 0.0) * max(y.own, 0.0))) + 1e-6
+    return one / scale, other / scale
 
 
-def _ones(kernel: sparse.csr_array) -> sparse.csr_array:
-    return sparse.csr_array((np.ones_like(kernel.data), kernel.indices, kernel.indptr), kernel.shape)
-
-
-def _hsic(k: sparse.csr_array, l: sparse.csr_array) -> float:  # noqa: E741
-    n = len(k.indptr) - 1
-    diagonal = float(k.multiply(l.T).sum())
-    product = float(k.sum()) * float(l.sum()) / ((n - 1) * (n - 2))
-    mixed = 2 * float(np.asarray(k.sum(axis=0)).ravel() @ np.asarray(l.sum(axis=1)).ravel()) / (n - 2)
-    return (diagonal + product - mixed) / (n * (n - 3))
+@compiled
+def _both_ways(index_x, product_x, index_y, product_y):
+    """HSIC of two kernels over their common entries, in both orders."""
+    n, k = index_x.shape
+    columns_x, columns_y = np.zeros(n), np.zeros(n)
+    sum_x, sum_y, diagonal, mixed_xy, mixed_yx = 0.0, 0.0, 0.0, 0.0, 0.0
+    rows_x, rows_y = np.zeros(n), np.zeros(n)
+    for i in range(n):
+        a = b = 0
+        while a < k and b < k:
+            j = index_x[i, a]
+            if j < index_y[i, b]:
+                a += 1
+            elif j > index_y[i, b]:
+                b += 1
+            else:
+                x, y = product_x[i, a], product_y[i, b]
+                rows_x[i] += x
+                rows_y[i] += y
+                columns_x[j] += x
+                columns_y[j] += y
+                back_x, back_y = np.searchsorted(index_x[j], i), np.searchsorted(index_y[j], i)
+                if back_x < k and back_y < k and index_x[j, back_x] == i and index_y[j, back_y] == i:
+                    diagonal += x * product_y[j, back_y]
+                a += 1
+                b += 1
+    for i in range(n):
+        sum_x += rows_x[i]
+        sum_y += rows_y[i]
+        mixed_xy += columns_x[i] * rows_y[i]
+        mixed_yx += columns_y[i] * rows_x[i]
+    common = diagonal + sum_x * sum_y / ((n - 1) * (n - 2))
+    scale = n * (n - 3)
+    return (common - 2 * mixed_xy / (n - 2)) / scale, (common - 2 * mixed_yx / (n - 2)) / scale

@@ -34,6 +34,12 @@ def test_blocks_do_not_show():
     np.testing.assert_array_equal(nearest(x, 3).index, np.argsort(-products, axis=1)[:, :3])
 
 
+def test_of_equal_neighbours_the_first_comes_first():
+    x = np.tile(np.eye(3), (1500, 1))
+    found = nearest(x, 2).index
+    assert found[:7].tolist() == [[3, 6], [4, 7], [5, 8], [0, 6], [1, 7], [2, 8], [0, 3]]
+
+
 def test_rows_of_zeros_stay_so():
     np.testing.assert_array_equal(
         unit_rows(np.array([[3.0, 4.0], [0.0, 0.0]])), np.array([[0.6, 0.8], [0, 0]], np.float32)
