@@ -39,7 +39,7 @@ class Embeddings:
         name: as the user typed it.
         stored: as it lies there; bfloat16 as uint16.
         bfloat16: whether ``stored`` is that.
-        chosen: rows of ``stored`` that are meant, in ascending order; None for all of them.
+        chosen: rows of ``stored`` that are meant, in their order; None for all of them.
         files: what it was read from, for a fingerprint; empty for a pipe.
     """
 
@@ -58,7 +58,7 @@ class Embeddings:
         return self.stored.shape[1]
 
     def __getitem__(self, which: slice | Int64[ndarray, "k"]) -> Float32[ndarray, "k d"]:
-        """The rows of a slice, or of ascending numbers, as a new float32 array."""
+        """The rows of a slice, or of numbers, as a new float32 array."""
         part = self.stored[which if self.chosen is None else self.chosen[which]]
         if self.bfloat16:
             return (part.astype(np.uint32) << 16).view(np.float32)
@@ -88,14 +88,48 @@ def open_embeddings(named: str, *, allow_download: bool = False) -> Embeddings:
             no row, has another rank, or a key is missing or unknown.
         MissingError: as ``models.resolve``.
     """
+    return _checked(_opened(named, allow_download))
+
+
+def open_layers(named: str) -> tuple[Embeddings, ...]:
+    """Several matrices of the same rows, in order: an array's layers (items, layers, columns), or all of a file.
+
+    ``FILE:KEY`` is one array, and so is a FILE that holds one; of a .npz or .safetensors file with several, those of
+    rank two count. One matrix alone is one layer.
+
+    Raises:
+        InputError: as ``open_embeddings``.
+    """
+    file, key = split_name(named, SUFFIXES)
+    if key is None and file.is_file() and len(names := _matrices(file)) > 1:
+        return tuple(open_embeddings(f"{file}:{name}") for name in names)
+    found = _opened(named, False)
+    if found.stored.ndim != 3:
+        return (_checked(found),)
+    return tuple(
+        _checked(replace(found, name=f"{named}, layer {layer}", stored=found.stored[:, layer]))
+        for layer in range(found.stored.shape[1])
+    )
+
+
+def _matrices(file: Path) -> list[str]:
+    if file.suffix.lower() == ".npz":
+        return [name for name, array in mapped_npz(file).items() if array.ndim == 2]
+    if file.suffix.lower() == ".safetensors":
+        return [n for n, tensor in read_header(file).items() if len(tensor.shape) == 2 and tensor.dtype in FLOATS]
+    return []
+
+
+def _opened(named: str, allow_download: bool) -> Embeddings:
+    """As ``open_embeddings``, of any rank."""
     if named == "-":
         if sys.stdin is None:
             raise InputError("standard input is closed", hint="name a file")
-        return _checked(Embeddings("-", _spooled_npy("standard input", sys.stdin.buffer)))
+        return Embeddings("-", _spooled_npy("standard input", sys.stdin.buffer))
     file, key = split_name(named, SUFFIXES)
     suffix = file.suffix.lower()
     if suffix not in SUFFIXES:
-        return _checked(_token_embeddings(named, allow_download))
+        return _token_embeddings(named, allow_download)
     if not file.is_file():
         raise InputError(f"{file} cannot be read: {'it is a folder' if file.is_dir() else 'no such file'}")
     if key is not None and suffix == ".npy":
@@ -104,7 +138,7 @@ def open_embeddings(named: str, *, allow_download: bool = False) -> Embeddings:
         found = _READERS[suffix](file, key)
     except OSError as error:
         raise InputError(f"{file} cannot be read: {(error.strerror or str(error)).lower()}") from error
-    return _checked(replace(found, name=named, files=(file,)))
+    return replace(found, name=named, files=(file,))
 
 
 def of_array(name: str, array: Shaped[ndarray, "n d"]) -> Embeddings:
@@ -195,7 +229,9 @@ def _spool() -> Iterator[IO[bytes]]:
 
 def _npz(file: Path, key: str | None) -> Embeddings:
     with _opened_npz(file) as names:
-        return Embeddings("", names[chosen(file, key, list(names), names)]())
+        several = key is None and len(names) > 1
+        matrices = [name for name, read in names.items() if read().ndim == 2] if several else list(names)
+        return Embeddings("", names[chosen(file, key, matrices, names)]())
 
 
 def mapped_npz(file: Path) -> dict[str, Shaped[ndarray, "..."]]:
@@ -234,8 +270,7 @@ def _opened_npz(file: Path) -> Iterator[dict[str, Callable[[], ndarray]]]:
 
 def _safetensors(file: Path, key: str | None) -> Embeddings:
     header = read_header(file)
-    matrices = [name for name, tensor in header.items() if len(tensor.shape) == 2 and tensor.dtype in FLOATS]
-    name = chosen(file, key, matrices, header)
+    name = chosen(file, key, list(header) if len(header) == 1 else _matrices(file), header)
     return _mapped_tensor(name, header[name])
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from icml25cli.core.embeddings import of_array, open_embeddings
+from icml25cli.core.embeddings import of_array, open_embeddings, open_layers
 from icml25cli.core.errors import InputError
 from icml25cli.core.survey import survey, usable
 
@@ -63,6 +63,21 @@ def test_every_format_gives_the_same_rows(tmp_path, form):
     np.testing.assert_array_equal(x.select(np.arange(1, 100, 3))[np.array([0, 2, 30])], wanted[[1, 7, 91]])
     assert x[3:5].dtype == np.float32
     assert not list((tmp_path / "cache").rglob("*.*"))
+
+
+def test_layers_are_those_of_an_array_or_the_matrices_of_a_file(tmp_path):
+    layers = np.stack([X, 2 * X, 3 * X], axis=1)
+    np.save(tmp_path / "a.npy", layers)
+    np.savez(tmp_path / "b.npz", first=X, second=2 * X, ids=np.arange(100).astype(str), third=3 * X)
+    np.savez(tmp_path / "c.npz", x=X, ids=np.arange(100))
+    save_file({f"{i}": torch.from_numpy(layers[:, i].copy()) for i in range(3)}, tmp_path / "d.safetensors")
+    for file in ("a.npy", "b.npz", "d.safetensors"):
+        found = open_layers(str(tmp_path / file))
+        assert [x[5:6].tolist() for x in found] == [(i * X[5:6]).tolist() for i in (1, 2, 3)]
+    assert len(open_layers(str(tmp_path / "c.npz"))) == 1
+    assert open_embeddings(str(tmp_path / "c.npz")).columns == 6
+    with pytest.raises(InputError, match=r"shape \(100, 3, 6\)"):
+        open_embeddings(str(tmp_path / "a.npy"))
 
 
 def test_standard_input_is_an_npy(tmp_path):
