@@ -339,7 +339,8 @@ def checked(model: PreTrainedModel, loading: dict[str, Any], where: Path) -> Pre
         check_finite(where, name, parameter.detach())
     model.eval()
     with torch.no_grad(), runnable(where):
-        model(input_ids=torch.zeros(1, 2, dtype=torch.long, device=model.device), use_cache=False)
+        how = {"use_cache": False} if model.can_generate() else {}
+        model(input_ids=torch.zeros(1, 2, dtype=torch.long, device=model.device), **how)
     return model
 
 
@@ -375,6 +376,30 @@ def load_tokenizer(source: ModelSource) -> PreTrainedTokenizerBase:
             return tokenizer
         except Exception as error:  # its parsers raise plain Exception
             raise InputError(f"the tokenizer in {source.path} cannot be read: {first_line(error)}") from error
+
+
+def load_classifier(path: Path, device: str = "cpu") -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """A sequence classifier in a directory, such as a reward model, in evaluation mode, with its tokenizer.
+
+    Raises:
+        InputError: the directory holds no whole classifier in safetensors, or no tokenizer.
+        UsageError: no such device.
+    """
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    config = check_directory(path)
+    if not any("SequenceClassification" in str(name) for name in config.get("architectures") or ()):
+        raise InputError(f"{path} is no sequence classifier", hint="give a reward model with such a head")
+    with quiet_transformers():
+        try:
+            loaded: Any = AutoModelForSequenceClassification.from_pretrained(
+                str(path), dtype="float32", local_files_only=True, use_safetensors=True, output_loading_info=True
+            )
+            tokenizer: Any = AutoTokenizer.from_pretrained(str(path), local_files_only=True)
+        except Exception as error:  # as for language models
+            raise InputError(f"{path} cannot be loaded: {first_line(error)}") from error
+    model, loading = loaded
+    return checked(model, loading, path).to(pick_device(device)), tokenizer  # type: ignore[arg-type]
 
 
 @contextlib.contextmanager

@@ -1,0 +1,80 @@
+"""The store of gradient features: blocks of rows as safetensors files with a digest, and the files that LESS has.
+
+Knows files and tensors. Does not know how features come about.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Float32
+from numpy import ndarray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from icml25cli.core.errors import InputError
+from icml25cli.core.models import first_line
+from icml25cli.core.runs import Run
+from icml25cli.papers.select_data.scoring import normalized
+
+ROWS = 64  # of a block: what is lost when work is cut short
+
+
+def block_name(checkpoint: int, block: int) -> str:
+    """The unit of a run that holds a block of rows at a checkpoint, both counted from 0."""
+    return f"grads-{checkpoint + 1}-{block:06d}.safetensors"
+
+
+def write_block(run: Run, unit: str, features: Float32[ndarray, "rows k"]) -> None:
+    digest = hashlib.sha256(features.tobytes()).hexdigest()
+    run.write(unit, lambda path: save_file({"features": features}, path, metadata={"sha256": digest}))
+
+
+def read_block(path: Path) -> Float32[ndarray, "rows k"] | None:
+    """The features of a block; None where the file is absent or damaged."""
+    try:
+        with safe_open(path, framework="numpy") as file:
+            features, digest = file.get_tensor("features"), (file.metadata() or {}).get("sha256")
+    except (OSError, SafetensorError, ValueError, KeyError):
+        return None
+    return features if hashlib.sha256(features.tobytes()).hexdigest() == digest else None
+
+
+def is_sound(run: Run, unit: str) -> bool:
+    """Whether a block is there and as it was written; a damaged one is thrown away."""
+    if not run.has(unit):
+        return False
+    if read_block(run.path(unit)) is None:
+        run.discard(unit)
+        return False
+    return True
+
+
+# --- LESS --------------------------------------------------------------------------------------------------------
+
+
+def write_less(folder: Path, blocks: Sequence[Float32[ndarray, "rows k"]]) -> None:
+    """What LESS keeps of a checkpoint: ``all_orig.pt``, rows of length one, and ``all_unormalized.pt``."""
+    raw = np.concatenate(blocks)
+    folder.mkdir(parents=True)
+    torch.save(torch.from_numpy(normalized(raw)), folder / "all_orig.pt")
+    torch.save(torch.from_numpy(raw), folder / "all_unormalized.pt")
+
+
+def read_less(path: Path) -> Float32[ndarray, "rows k"]:
+    """A tensor that LESS wrote, rows by features.
+
+    Raises:
+        InputError: the file cannot be read without unpickling, or holds no such tensor.
+    """
+    try:
+        held = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # pickle's, zip's and torch's own
+        raise InputError(f"{path} cannot be read: {first_line(error)}", hint="give LESS's all_orig.pt") from error
+    if not isinstance(held, torch.Tensor) or held.ndim != 2 or not held.is_floating_point():
+        raise InputError(f"{path} holds no matrix", hint="give LESS's all_orig.pt")
+    return held.float().numpy()
