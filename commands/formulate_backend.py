@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,6 +13,7 @@ from icml25cli.core import options as opt
 from icml25cli.core.report import Report, show
 
 if TYPE_CHECKING:
+    from icml25cli.core.runs import Run
     from icml25cli.papers.formulate.backends.chat import Chat, Sampling
 
 
@@ -124,6 +125,36 @@ def _local(name: str, sampling: "Sampling", device: str, allow_download: bool, t
 
     source = resolve(name, allow_download=allow_download, trust_remote_code=trust_remote_code)
     return Local(source, sampling, device)
+
+
+@contextlib.contextmanager
+def journal(
+    chat: "Chat | None", inputs: dict[str, Any], *, record: Path | None, many: bool, resume: bool, fresh: bool
+) -> "Iterator[tuple[Run | None, Chat | None]]":
+    """Where the work of these inputs goes on after a stop: finished problems of many, and a model's answers.
+
+    Of one problem without a model there is nothing to keep: the grammar draws the same tree again, and a recording is
+    its own journal.
+    """
+    from icml25cli.core.errors import UsageError
+    from icml25cli.core.runs import Run, fingerprint, run_directory
+    from icml25cli.papers.formulate.backends.recording import Recording, recording
+
+    asks = chat is not None and not isinstance(chat, Recording)
+    if not many and not asks:
+        if resume:
+            kept = f"{record} is continued as it is" if record else "it begins anew and draws the same tree"
+            raise UsageError("--resume goes with a model's answers or a .jsonl file", hint=f"leave it out: {kept}")
+        yield None, chat
+        return
+    inputs |= {"answers": chat.about.document() if chat else None}
+    # Not under -o, which appears whole: a run that was cut short is continued with or without it.
+    where = run_directory("formulate", fingerprint(inputs), None)
+    with Run.open(where, inputs, resume=resume, fresh=fresh) as run, contextlib.ExitStack() as stack:
+        if asks:
+            assert chat is not None
+            chat = stack.enter_context(recording(run.path("answers.jsonl"), chat))
+        yield run, chat
 
 
 def backends(

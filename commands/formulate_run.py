@@ -1,20 +1,23 @@
 """The main verb of `icml25 formulate`: a problem in words becomes a solved model."""
 
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from icml25cli.commands import formulate_backend as who
+from icml25cli.commands import formulate_search as how
 from icml25cli.core import options as opt
 from icml25cli.core.report import Report, show
 
 if TYPE_CHECKING:
+    from icml25cli.core.runs import Run
     from icml25cli.papers.formulate.backends.chat import Chat
     from icml25cli.papers.formulate.explain import Explanation
     from icml25cli.papers.formulate.job import Outcome
+    from icml25cli.papers.formulate.search import Settings
+    from icml25cli.papers.formulate.tree import Node
 
 EXAMPLE = (
     "A farmer has 10 acres of land and a budget of $100. An acre of wheat costs $2 to plant and brings a profit"
@@ -23,70 +26,38 @@ EXAMPLE = (
 )
 
 
-class SearchOption(StrEnum):
-    mcts = "mcts"
-    dfs = "dfs"
-    sequential = "sequential"
-    greedy = "greedy"
-    random = "random"
-
-
-class PruneOption(StrEnum):
-    smt = "smt"
-    canon = "canon"
-    none = "none"
-
-
-class PriorOption(StrEnum):
-    rank = "rank"
-    score = "score"
-    uniform = "uniform"
-
-
-class RewardOption(StrEnum):
-    compare = "compare"
-    score = "score"
-    solver = "solver"
-
-
-class RunSolver(StrEnum):
-    highs = "highs"
-    cbc = "cbc"
-
-
 def run(
     problem: Annotated[
         str,
-        typer.Argument(metavar="PROBLEM", help="The problem: a text file, - for standard input, or the text itself."),
+        typer.Argument(
+            metavar="PROBLEM",
+            help="The problem: a text file, - for standard input, or the text itself. Of a .jsonl file every line.",
+        ),
     ] = EXAMPLE,
-    candidates: Annotated[int, typer.Option("--candidates", "-H", min=1, max=200, help="Drafts of a component.")] = 10,
-    keep: Annotated[int, typer.Option("--keep", "-I", min=1, max=20, help="Drafts kept, the best ranked.")] = 3,
-    rollouts: Annotated[int, typer.Option("--rollouts", "-T", min=1, max=500, help="Whole models to judge.")] = 16,
-    weight: Annotated[float, typer.Option("--lambda", min=0, max=1, help="Of the prior against the reward.")] = 0.5,
-    omega: Annotated[float, typer.Option("--omega", min=0, max=10, help="How much the search explores.")] = 1.0,
-    search: Annotated[SearchOption, typer.Option("--search", help="How the tree is walked.")] = SearchOption.mcts,
-    prune: Annotated[
-        PruneOption, typer.Option("--prune", help="Drafts that say the same: proved by z3, by form alone, or kept.")
-    ] = PruneOption.smt,
-    prior: Annotated[PriorOption, typer.Option("--prior", help="What a draft's prior comes from.")] = PriorOption.rank,
-    reward: Annotated[
-        RewardOption, typer.Option("--reward", help="Of a model: against others, alone, or whether it solves.")
-    ] = RewardOption.compare,
-    update_baselines: Annotated[
-        bool, typer.Option("--update-baselines", help="Compare with the three best so far, not the three first.")
-    ] = False,
-    pre_expand: Annotated[bool, typer.Option("--pre-expand", help="Build the whole tree before it is walked.")] = False,
-    smt_timeout: Annotated[
-        float, typer.Option("--smt-timeout", min=0.01, help="Seconds a question to z3 may take.")
-    ] = 2.0,
-    solver: Annotated[
-        RunSolver, typer.Option("--solver", help="HiGHS, or the CBC that comes with PuLP.")
-    ] = RunSolver.highs,
-    time_limit: Annotated[float, typer.Option("--time-limit", min=0.1, help="Seconds a solver may take.")] = 10.0,
-    min_confidence: Annotated[
-        float, typer.Option("--min-confidence", min=0, max=1, help="Abstain (exit 1) below it.")
-    ] = 0.2,
+    candidates: how.Candidates = 10,
+    keep: how.Keep = 3,
+    rollouts: how.Rollouts = 16,
+    weight: how.Weight = 0.5,
+    omega: how.Omega = 1.0,
+    prior_votes: how.PriorVotes = 5,
+    compare_votes: how.CompareVotes = 5,
+    baselines: how.Baselines = 3,
+    search: how.SearchBy = how.SearchOption.mcts,
+    prune: how.Prune = how.PruneOption.smt,
+    prior: how.Prior = how.PriorOption.rank,
+    reward: how.Reward = how.RewardOption.compare,
+    order: how.Order = how.OrderOption.path,
+    update_baselines: how.UpdateBaselines = False,
+    pre_expand: how.PreExpand = False,
+    domain: how.Domain = how.DomainOption.auto,
+    smt_timeout: how.SmtTimeout = 2.0,
+    solver: how.Solver = how.SolverOption.highs,
+    time_limit: how.TimeLimit = 10.0,
+    min_confidence: how.MinConfidence = 0.2,
     top: Annotated[int, typer.Option("--top", min=1, help="Rival readings that are shown.")] = 3,
+    trace: Annotated[
+        bool, typer.Option("--trace", help="Tell of every expansion on standard error; with --json, list all drafts.")
+    ] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit 1 unless an optimum is found.")] = False,
     backend: who.Backend = who.BackendOption.grammar,
     model: who.ModelName = None,
@@ -105,42 +76,49 @@ def run(
     seed: opt.Seed = 0,
     output: opt.Output = None,
     force: opt.Force = False,
+    resume: opt.Resume = False,
+    fresh: opt.Fresh = False,
     as_json: opt.Json = False,
 ) -> None:
     """Turn PROBLEM into a model, solve it, and show the rival readings and how sure the answer is.
 
-    Works offline with a grammar of small word problems: a few things are decided, every number is in the text. It
-    abstains (exit 1) from what it does not understand. Language models, with --backend, read any problem.
+    Works offline with a grammar of small word problems: a few things are decided, every number is in the text; also
+    formulas, tables, shipping, assignment, shifts and cutting. It abstains (exit 1) from what it does not understand.
+    Language models, with --backend, read any problem; their answers are kept, so that what was cut short goes on.
     """
-    from icml25cli.core.errors import CheckFailed
-    from icml25cli.core.progress import Progress, warnings_so_far
+    from dataclasses import asdict
+
     from icml25cli.core.runs import check_output
-    from icml25cli.papers.formulate.explain import explain
-    from icml25cli.papers.formulate.job import formulate_text
     from icml25cli.papers.formulate.search import Settings
 
     if output:
         check_output(output, force=force)
-    text, source = _text(problem)
-    report = Report("formulate", params={"verb": "run", "problem": source, "backend": backend.value}, seed=seed)
-    report.params |= {"search": search.value, "prune": prune.value, "rollouts": rollouts}
     settings = Settings(
         candidates=candidates,
         keep=keep,
         rollouts=rollouts,
         weight=weight,
         exploration=omega,
+        prior_votes=prior_votes,
+        compare_votes=compare_votes,
+        baselines=baselines,
         update_baselines=update_baselines,
         search=search.value,
         prune=prune.value,
         prior=prior.value,
         reward=reward.value,
+        order=order.value,
         pre_expand=pre_expand,
+        domain=domain.value,
         smt_timeout=smt_timeout,
         solver=solver.value,
         time_limit=time_limit,
         seed=seed,
     )
+    many = Path(problem) if problem.lower().endswith(".jsonl") else None
+    text, source = ("", problem) if many else _text(problem)
+    report = Report("formulate", params={"verb": "run", "problem": source, "backend": backend.value}, seed=seed)
+    report.params |= {"search": search.value, "prune": prune.value, "rollouts": rollouts, "domain": domain.value}
     asked = who.opened(
         backend,
         model=model,
@@ -157,33 +135,128 @@ def run(
         allow_download=allow_download,
         trust_remote_code=trust_remote_code,
     )
-    with asked as chat, Progress("expansions", sum(keep**depth for depth in range(4))) as progress:
-        outcome = formulate_text(text, settings, lambda node: progress.advance(), chat)
+    inputs = {"problem": many or text, "search": asdict(settings), "server": base_url, "least": min_confidence}
+    with (
+        asked as chat,
+        who.journal(chat, inputs, record=record, many=many is not None, resume=resume, fresh=fresh) as (kept, answers),
+    ):
+        if many is not None:
+            assert kept is not None
+            _solve_many(many, settings, kept, min_confidence, answers, report, output, force=force, as_json=as_json)
+        else:
+            _solve_one(
+                text,
+                settings,
+                answers,
+                report,
+                least=min_confidence,
+                top=top,
+                trace=trace,
+                strict=strict,
+                output=output,
+                force=force,
+                as_json=as_json,
+            )
+
+
+def _solve_one(
+    text: str,
+    settings: "Settings",
+    chat: "Chat | None",
+    report: Report,
+    *,
+    least: float,
+    top: int,
+    trace: bool,
+    strict: bool,
+    output: Path | None,
+    force: bool,
+    as_json: bool,
+) -> None:
+    from icml25cli.core.errors import CheckFailed
+    from icml25cli.core.progress import Progress, note, warnings_so_far
+    from icml25cli.papers.formulate.batch import explained, unanswered
+    from icml25cli.papers.formulate.job import formulate_text
+    from icml25cli.papers.formulate.tree import document, expansion
+
+    with Progress("expansions", sum(settings.keep**depth for depth in range(4))) as progress:
+
+        def expanded(node: "Node") -> None:
+            progress.advance()
+            if trace:
+                note(expansion(node))
+
+        outcome = formulate_text(text, settings, expanded, chat)
     report.warnings = [*warnings_so_far()]
     report.metrics = {"objective": None, "confidence": outcome.confidence}
     if chat is not None:
         _tell(report, chat, outcome)
-    unsure = outcome.best is not None and outcome.confidence < min_confidence
-    if outcome.best is None or unsure:
-        reason = outcome.reason or f"the confidence is {outcome.confidence:.2f}"
+    if trace and as_json and outcome.found is not None:
+        report.details["nodes"] = [*document(outcome.found.root)]
+    reason = unanswered(outcome, least)
+    if reason:
         report.answer = {"status": "abstained", "reason": reason, "solution": {}}
         show(report, as_json=as_json)
         hint = "say it in plain sentences with every number, or write it as JSON"
-        if unsure:
-            hint = "lower --min-confidence"
+        if outcome.best is not None:
+            hint = "lower --min-confidence to see the likeliest reading"
         elif chat is not None:
             hint = "a stronger model, another --temperature, or more --candidates and --max-tokens"
         raise CheckFailed(f"no answer is given: {reason}", hint=hint)
-    assert outcome.best.model is not None
-    explanation = explain(outcome.best.model, solver.value, time_limit, outcome.wording)
+    explanation = explained(outcome, settings)
     _fill(report, outcome, explanation, top, as_json)
     if output:
-        _write(output, outcome, explanation, report, force=force, time_limit=time_limit)
+        _write(output, outcome, explanation, report, settings, force=force)
     show(report, as_json=as_json)
     if outcome.cut is not None:
         raise outcome.cut
     if strict and explanation.solution.status != "optimal":
         raise CheckFailed(f"there is no optimum: {explanation.solution.status}", hint="leave out --strict")
+
+
+def _solve_many(
+    path: Path,
+    settings: "Settings",
+    kept: "Run",
+    least: float,
+    chat: "Chat | None",
+    report: Report,
+    output: Path | None,
+    *,
+    force: bool,
+    as_json: bool,
+) -> None:
+    """Every line of a file; with -o a folder each."""
+    import shutil
+
+    from icml25cli.core.files import write_json
+    from icml25cli.core.runs import commit_output
+    from icml25cli.papers.formulate.batch import read_texts, solve_texts, unit_of
+
+    records = solve_texts(read_texts(path), settings, kept, least, chat)
+    report.rows = [{key: value for key, value in record.items() if key != "solution"} for record in records]
+    report.details = {
+        "solutions": [
+            {"name": record["name"], "variable": variable, "value": value}
+            for record in records
+            for variable, value in record["solution"].items()
+        ]
+    }
+    solved = sum(record["status"] == "optimal" for record in records)
+    report.metrics = {"problems": len(records), "optimal": solved}
+    if chat is not None:
+        report.params["model"] = chat.about.model
+        report.metrics |= vars(chat.usage)
+        report.notes += chat.notes
+    report.answer = {"status": "done"}
+    if output:
+        with commit_output(output, force=force) as folder:
+            for place in range(1, len(records) + 1):
+                shutil.copytree(kept.path(unit_of(place)), folder / unit_of(place))
+            report.artefacts = [str(output)]
+            report.finish()
+            write_json(folder / "report.json", report.document())
+    show(report, as_json=as_json)
 
 
 def _text(problem: str) -> tuple[str, str]:
@@ -244,7 +317,7 @@ def _fill(report: Report, outcome: "Outcome", explanation: "Explanation", top: i
         "constraints": [*explanation.constraints()],
         "levels": [*counters(outcome.found.root)],
     }
-    report.details = {"conflict": [*explanation.members()]}
+    report.details |= {"conflict": [*explanation.members()]}
     if report.params["backend"] == who.BackendOption.grammar:
         told = "that this is what the text means. No language model was asked: a grammar read it"
     else:
@@ -257,30 +330,20 @@ def _fill(report: Report, outcome: "Outcome", explanation: "Explanation", top: i
 
 
 def _write(
-    output: Path, outcome: "Outcome", explanation: "Explanation", report: Report, *, force: bool, time_limit: float
+    output: Path,
+    outcome: "Outcome",
+    explanation: "Explanation",
+    report: Report,
+    settings: "Settings",
+    *,
+    force: bool,
 ) -> None:
-    """The folder of results; every model file is read and solved again before it stands there."""
-    import json
-
     from icml25cli.core.files import write_json
     from icml25cli.core.runs import commit_output
-    from icml25cli.papers.formulate.export import FORMATS, export
-    from icml25cli.papers.formulate.page import blocks, markdown, webpage
-    from icml25cli.papers.formulate.tree import document
+    from icml25cli.papers.formulate.results import write_results
 
-    assert outcome.best is not None
-    assert outcome.found is not None
-    parts = blocks(outcome, explanation)
     with commit_output(output, force=force) as folder:
-        for form in FORMATS:
-            done = export(
-                explanation.model, form, formulation=outcome.best.formulation, time_limit=max(time_limit, 10.0)
-            )
-            (folder / f"model.{form}").write_text(done.text, encoding="utf-8")
-        tree = {"best": outcome.best.name, "nodes": document(outcome.found.root)}
-        (folder / "tree.json").write_text(json.dumps(tree, indent=1) + "\n", encoding="utf-8")
-        (folder / "report.md").write_text(markdown(parts), encoding="utf-8")
-        (folder / "report.html").write_text(webpage(parts), encoding="utf-8")
+        write_results(folder, outcome, explanation, settings.time_limit)
         report.artefacts = [str(output)]
         report.finish()
         write_json(folder / "report.json", report.document())

@@ -58,9 +58,28 @@ def test_a_spent_budget_keeps_what_was_found(icml25, server, tmp_path):
     assert done.json["answer"]["status"] == "optimal"
     assert "cut short" in done.json["warnings"][0]
     assert (tmp_path / "part" / "model.json").exists()
-    early = icml25("formulate", FARMER, *SEARCH, *args[:-1], "none", "--max-calls", 3, "--json")
+    early = icml25("formulate", FARMER, *SEARCH, *args[:-1], "none", "--max-calls", 3, "--fresh", "--json")
     assert (early.code, early.out) == (4, "")
     assert not (tmp_path / "none").exists()
+
+
+def test_what_was_cut_short_goes_on_and_grows_the_same_tree(icml25, server, tmp_path):
+    args = ("formulate", FARMER, *SEARCH, "--backend", "openai", "--base-url", server.url)
+    none = icml25(*args, "--resume", "--json")
+    assert (none.code, none.out) == (3, "")
+    assert "no run to resume" in none.err
+    cut_short = icml25(*args, "--max-calls", 20, "--json")
+    assert cut_short.code == 4
+    done = icml25(*args, "--resume", "-o", "resumed")
+    assert done.code == 0, done.err
+    asked = len(server.bodies)
+    again = icml25(*args, "-o", "again")  # all is there
+    assert again.code == 0, again.err
+    assert len(server.bodies) == asked
+    icml25(*args, "--fresh", "-o", "anew")
+    assert len(server.bodies) == 2 * asked
+    trees = {(tmp_path / folder / "tree.json").read_bytes() for folder in ("resumed", "again", "anew")}
+    assert len(trees) == 1
 
 
 @pytest.mark.parametrize(
@@ -97,7 +116,7 @@ def test_answers_that_are_no_json_and_answers_that_are_all_the_same(icml25, serv
     assert "a stronger model" in done.err
     firsts = {key: values[:1] for key, values in COMPONENTS.items()}
     server.answer = lambda body, place: drawn(body, place, firsts)
-    done = icml25(*args)
+    done = icml25(*args, "--fresh")
     assert done.code == 0
     assert done.json["metrics"]["objective"] == 300
     assert done.json["metrics"]["diversity"] == 0
@@ -122,8 +141,9 @@ def test_a_local_model(icml25):
         (("--backend", "hf", "--model", "no-such-model"), 3, "no-such-model"),
         (("--backend", "replay", "--cassette", "gone.jsonl"), 3, "gone.jsonl cannot be read"),
         (("--backend", "magic"), 2, "magic"),
+        (("--resume",), 2, "--resume goes with a model's answers"),
     ],
-    ids=range(8),
+    ids=range(9),
 )
 def test_options_that_do_not_fit(icml25, args, code, said):
     done = icml25("formulate", FARMER, *args, "--json", env={"OPENAI_API_KEY": "", "OPENAI_BASE_URL": ""})

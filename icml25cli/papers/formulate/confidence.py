@@ -8,7 +8,7 @@ Knows searched trees and what a grammar thinks of them. Does not know how answer
 import math
 
 from icml25cli.papers.formulate.backend import Draft
-from icml25cli.papers.formulate.grammar.grammar import Grammar
+from icml25cli.papers.formulate.grammar.judging import Judge
 from icml25cli.papers.formulate.search import Found, is_optimal
 from icml25cli.papers.formulate.tree import Node
 
@@ -18,7 +18,7 @@ RARE = 4.0  # logarithm by which a reading without an optimum has to be likelier
 BARREN = 0.75  # factor of the confidence of an answer that there is no optimum
 
 
-def answer(grammar: Grammar, found: Found) -> Node | None:
+def answer(grammar: Judge, found: Found) -> Node | None:
     """The best leaf, or a reading without an optimum that the text speaks for much more clearly."""
     best = found.best()
     barren = [node for node in found.root.walk() if node.solution and _has_none(node)]
@@ -30,7 +30,7 @@ def answer(grammar: Grammar, found: Found) -> Node | None:
     return best
 
 
-def confidence(grammar: Grammar, found: Found, best: Node) -> float:
+def confidence(grammar: Judge, found: Found, best: Node) -> float:
     """How likely ``best`` is what the text means, in [0, 1].
 
     Its share of the likelihood of all readings of its kind, times a power of its own likelihood, which is small where
@@ -45,7 +45,7 @@ def confidence(grammar: Grammar, found: Found, best: Node) -> float:
     else:  # time was up
         return 0.1
     share = 1 / math.fsum(math.exp(min(50.0, (log - own) / 2)) for log in logs)
-    missing = len(grammar.unused(best.formulation)) + len(grammar.problem.ignored)
+    missing = len(grammar.missing(best.formulation))
     return round(factor * min(1.0, math.sqrt(share) * math.exp(SHARPNESS * min(0.0, own)) * MISSING**missing), 4)
 
 
@@ -81,7 +81,7 @@ def _has_none(node: Node) -> bool:
     return node.solution is not None and node.solution.status in ("infeasible", "unbounded")
 
 
-def _said(grammar: Grammar, node: Node) -> float:
+def _said(grammar: Judge, node: Node) -> float:
     """How well a whole formulation agrees with the text, whatever the solver says of it."""
     assert node.model is not None
     return grammar.likelihood(Draft(node.formulation, node.model))

@@ -76,6 +76,13 @@ class Formulation:
         field, read = _READERS[key]
         return replace(self, **{field: read(value, where)})
 
+    def of_type(self, kind: "VariableType | None") -> "Formulation":
+        """This formulation with all variables but yes-or-no ones of one type; None leaves them as they are."""
+        if kind is None or self.variables is None:
+            return self
+        typed = (each if each.type == "BINARY" else replace(each, type=kind) for each in self.variables)
+        return replace(self, variables=tuple(typed))
+
     def document(self) -> dict[str, Any]:
         """The JSON form: the five keys in order, null for what is not filled."""
         variables = None if self.variables is None else {v.name: _variable_document(v) for v in self.variables}

@@ -7,7 +7,7 @@ Knows the search and its back ends. Does not know files, nor how an answer is sh
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from icml25cli.core.errors import InputError, MissingError
@@ -16,8 +16,11 @@ from icml25cli.papers.formulate.backends.language import LanguageModel
 from icml25cli.papers.formulate.confidence import agreement, answer, confidence
 from icml25cli.papers.formulate.grammar.grammar import Grammar
 from icml25cli.papers.formulate.grammar.scope import out_of_scope
+from icml25cli.papers.formulate.grammar.structures import read_structure
+from icml25cli.papers.formulate.grammar.structures.structure import Structured
+from icml25cli.papers.formulate.grammar.text import Problem
 from icml25cli.papers.formulate.linear import LinearModel
-from icml25cli.papers.formulate.search import Found, Search, Settings
+from icml25cli.papers.formulate.search import TYPES_OF, Domain, Found, Search, Settings
 from icml25cli.papers.formulate.tree import Node, mean_path_value
 
 LONGEST = 200_000  # characters of a text
@@ -35,6 +38,7 @@ class Outcome:
     confidence: float  # in [0, 1], that the best leaf is what the text means
     wording: Mapping[str, str] = field(default_factory=dict)  # what the text says for constraints, by their labels
     cut: MissingError | None = None  # what ended the search before its time
+    doubt: str = ""  # what speaks against the best
 
     def ranked(self) -> list[dict[str, Any]]:
         """A row a distinct reading, best first: what it is worth, and how it differs from the best."""
@@ -80,11 +84,9 @@ def formulate_text(
         raise InputError(f"the problem has {len(text)} characters", hint=f"at most {LONGEST} are read")
     if "\0" in text:
         raise InputError("the problem is no text", hint="give words in UTF-8")
-    backend = Grammar(text) if chat is None else LanguageModel(text, chat)
+    backend = _reader(text, settings.domain) if chat is None else LanguageModel(text, chat)
     if isinstance(backend, Grammar) and (reason := out_of_scope(backend)) is not None:
         return Outcome(text, "abstained", reason, None, None, 0.0)
-    if isinstance(backend, Grammar) and settings.reward == "compare":
-        settings = replace(settings, order="strength")  # a path's value is a blunt measure where few visits suffice
     search = Search(backend, backend, settings, expanded)
     cut = None
     try:
@@ -100,11 +102,22 @@ def formulate_text(
         if isinstance(backend, LanguageModel) and backend.unreadable:
             reason += f": of {backend.answers} answers {backend.unreadable} could not be read"
         return Outcome(text, "abstained", reason, found, None, 0.0)
-    best = (answer(backend, found) if isinstance(backend, Grammar) else None) or order[0]
+    if isinstance(backend, LanguageModel):
+        best, said, missing = order[0], {}, []
+        sure = agreement(found, best)
+    else:
+        best, said = answer(backend, found) or order[0], backend.wording
+        sure, missing = confidence(backend, found, best), backend.missing(best.formulation)
     assert best.solution is not None
-    sure = confidence(backend, found, best) if isinstance(backend, Grammar) else agreement(found, best)
-    said = backend.wording if isinstance(backend, Grammar) else {}
-    return Outcome(text, best.solution.status, "", found, best, sure, said, cut)
+    doubt = f"the model has no place for {', '.join(missing)}" if missing else "other readings are as likely"
+    return Outcome(text, best.solution.status, "", found, best, sure, said, cut, doubt)
+
+
+def _reader(text: str, domain: Domain) -> Grammar | Structured:
+    """The reader of a text without a language model: that of its form where it has a known one."""
+    kind = TYPES_OF[domain]
+    structure = read_structure(Problem(text))
+    return Grammar(text, domain=kind) if structure is None else Structured(structure, kind)
 
 
 def differences(best: Node, other: Node) -> list[str]:

@@ -24,7 +24,7 @@ from icml25cli.papers.formulate.backend import Draft, Judge, Proposer
 from icml25cli.papers.formulate.canonical import Canonical, canonical
 from icml25cli.papers.formulate.compiler import compile_model
 from icml25cli.papers.formulate.equivalence import SECONDS, equivalent
-from icml25cli.papers.formulate.formulation import Formulation, cleaned
+from icml25cli.papers.formulate.formulation import Formulation, VariableType, cleaned
 from icml25cli.papers.formulate.linear import LinearModel
 from icml25cli.papers.formulate.probing import told_apart
 from icml25cli.papers.formulate.ranking import bradley_terry, rank_order, spaced
@@ -48,6 +48,8 @@ PruneName = Literal["smt", "canon", "none"]
 PriorName = Literal["rank", "score", "uniform"]
 RewardName = Literal["compare", "score", "solver"]
 OrderName = Literal["path", "strength"]
+Domain = Literal["auto", "integer", "continuous"]
+TYPES_OF: dict[Domain, VariableType | None] = {"auto": None, "integer": "INTEGER", "continuous": "CONTINUOUS"}
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,7 @@ class Settings:
     prior: PriorName = "rank"
     reward: RewardName = "compare"
     order: OrderName = "path"  # of the final ranking: mean value of the path, or Bradley-Terry strength
+    domain: Domain = "auto"  # of all variables but yes-or-no ones, where the user says it
     pre_expand: bool = False  # the whole tree before the first rollout
     smt_timeout: float = SECONDS
     solver: SolverName = "highs"
@@ -268,7 +271,7 @@ class Search:
             return
         try:
             value, dropped = cleaned(key, value, child.formulation.variables or ())
-            child.formulation = child.formulation.filled(key, value)
+            child.formulation = child.formulation.filled(key, value).of_type(TYPES_OF[self._settings.domain])
             child.reason = "; ".join(dropped)
         except InputError as error:
             child.status, child.reason = "empty", error.message

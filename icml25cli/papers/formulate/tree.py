@@ -9,6 +9,7 @@
 Knows nodes, values and the rule of selection (section 3 of the paper). Does not know who proposes, nor who judges.
 """
 
+import json
 import math
 from collections import Counter
 from collections.abc import Iterator
@@ -137,6 +138,18 @@ def diversity(root: Node) -> float | None:
             others += len(drafts) - 1
             different += sum(draft.status != "pruned-equivalent" for draft in drafts) - 1
     return different / others if others else None
+
+
+def expansion(node: Node) -> str:
+    """What came of an expansion, in a sentence: how many drafts, how they ended, and what the best of them says."""
+    drawn = sorted([*(node.children or ()), *node.rejected], key=lambda each: each.place)
+    ends = Counter(each.status for each in drawn)
+    told = ", ".join(f"{ends[status]} {'kept' if status == 'ok' else status}" for status in STATUSES if ends[status])
+    said = f"{node.name or 'root'}: {len(drawn)} drafts of {LEVELS[node.depth]}: {told}"
+    if not node.children:
+        return said
+    added = _node_document(node.children[0])
+    return f"{said}; first {', '.join(json.dumps(added[key]) for key in _ADDED[node.depth][-1:])}"
 
 
 _ADDED = (("parameters", "decision_variables"), ("objective",), ("equality_constraints",), ("inequality_constraints",))

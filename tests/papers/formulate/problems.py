@@ -5,7 +5,7 @@ PROBLEMS: dict[str, tuple[str, float]] = {
         "Our two plants must serve three markets. Plant A holds 350 cases, plant B holds 600. The markets need "
         "325, 300 and 275 cases. Shipping a case costs $2.50, $1.70 and $1.80 from plant A to the markets in "
         "that order, and $2.50, $1.80 and $1.40 from plant B. Find the cheapest shipping plan.",
-        1675.0,  # 50 from A and 275 from B to the first, 300 from A to the second, 275 from B to the third
+        1707.5,  # 50 from A and 275 from B to the first, 300 from A to the second, 275 from B to the third
     ),
     "blending": (
         "A refinery blends light and heavy crude into petrol. The blend must have an octane number of at least 88 on "

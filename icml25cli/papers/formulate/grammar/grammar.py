@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from icml25cli.papers.formulate.backend import Draft
 from icml25cli.papers.formulate.formulation import Formulation
 from icml25cli.papers.formulate.grammar.facts import Attribute
+from icml25cli.papers.formulate.grammar.judging import Judge, solved_as_meant
 from icml25cli.papers.formulate.grammar.limits import Limit
 from icml25cli.papers.formulate.grammar.mentions import Choice, choices
 from icml25cli.papers.formulate.grammar.numbers import Quantity
@@ -26,9 +27,6 @@ from icml25cli.papers.formulate.grammar.reading import Owned, Reading, label
 from icml25cli.papers.formulate.grammar.text import Problem
 from icml25cli.papers.formulate.linear import sanitised
 
-NOISE = 0.5  # of a vote, in logarithms
-BAD = -8.0  # for a formulation without an optimum
-NOTHING_DONE = -4.0  # for an optimum where nothing is made
 UNUSED = -0.8  # for a number that appears nowhere
 CHOICES = 8  # of variables that are looked into
 FILLED = 4.0  # for a table of facts without holes
@@ -37,18 +35,18 @@ CLEAR = 0.003  # and where one of them is
 Item = TypeVar("Item")
 
 
-class Grammar:
+class Grammar(Judge):
     """Proposer and judge for one text.
 
     Args:
         temperature: of all draws; small ones repeat the likeliest reading.
+        domain: type of all variables, where the user says it.
     """
 
-    name = "grammar"
-
-    def __init__(self, text: str, temperature: float = 1.0) -> None:
+    def __init__(self, text: str, temperature: float = 1.0, domain: str | None = None) -> None:
         self.problem = Problem(text)
         self.temperature = temperature
+        self._domain = domain
         self._readings: dict[tuple[str, ...], Reading] = {}
         self._logs: dict[tuple[str, str], float] = {}  # likelihood of a component, given those before it
         self._rows: dict[tuple[Any, Owned], list[Attribute]] = {}
@@ -108,9 +106,10 @@ class Grammar:
         reading = self._readings.setdefault(names, Reading(self.problem, choice.phrases))
         continuous = 0.85 if reading.bulk > 0.3 else 0.04
         kind = "CONTINUOUS" if draw.random() < continuous else "INTEGER"
-        log += math.log(continuous if kind == "CONTINUOUS" else 1 - continuous)
+        if self._domain is None:
+            log += math.log(continuous if kind == "CONTINUOUS" else 1 - continuous)
         value = {
-            name: {"description": " ".join(words), "type": kind}
+            name: {"description": " ".join(words), "type": self._domain or kind}
             for name, words in zip(names, choice.phrases, strict=True)
         }
         return value, log
@@ -227,16 +226,7 @@ class Grammar:
 
     # --- judgement ---------------------------------------------------------------------------------------------------
 
-    def cluster(self, drafts: Sequence[Draft], votes: int, seed: int) -> list[list[list[int]]]:
-        """One partition: choices of the same names, types and sizes of index sets belong together."""
-        groups: dict[Any, list[int]] = {}
-        for position, draft in enumerate(drafts):
-            key = frozenset((v.name, v.type, v.space) for v in draft.formulation.variables or ())
-            groups.setdefault(key, []).append(position)
-        return [[*groups.values()]]
-
     def likelihood(self, draft: Draft) -> float:
-        """How well a formulation agrees with the text: a logarithm, comparable among those of the same depth."""
         document = draft.formulation.document()
         total = 0.0
         for key in ("decision_variables", "objective", "equality_constraints", "inequality_constraints"):
@@ -248,12 +238,10 @@ class Grammar:
             total += self._logs.get((key + "|" + _context(key, draft.formulation), json.dumps(value)), -12.0)
         if draft.formulation.depth == 4:
             total += UNUSED * len(self.unused(draft.formulation))
-        if draft.solution is not None:
-            if draft.solution.status != "optimal":
-                total += BAD
-            elif not any(draft.solution.values or ()):
-                total += NOTHING_DONE
-        return total
+        return total + solved_as_meant(draft)
+
+    def missing(self, formulation: Formulation) -> list[str]:
+        return [quantity.written for quantity in [*self.unused(formulation), *self.problem.ignored]]
 
     def unused(self, formulation: Formulation) -> list[Quantity]:
         """Numbers that say something about the model and do not stand in it."""
@@ -261,23 +249,6 @@ class Grammar:
         text = json.dumps([document[key] for key in document if key not in ("parameters", "decision_variables")])
         names = set(re.findall(r"\w+", text))
         return [each for each in self.problem.told if self._named[each].split()[-1] not in names]
-
-    def rank(self, drafts: Sequence[Draft], votes: int, seed: int) -> list[list[int]]:
-        draw = random.Random(seed)
-        scores = [self.likelihood(draft) for draft in drafts]
-        ranked = []
-        for _ in range(votes):
-            noisy = [score + draw.gauss(0, NOISE) for score in scores]
-            order = sorted(range(len(drafts)), key=lambda i: -noisy[i])
-            ranked.append([order.index(i) + 1 for i in range(len(drafts))])
-        return ranked
-
-    def score(self, draft: Draft, votes: int, seed: int) -> list[float]:
-        return [1 + 99 * math.exp(min(0.0, self.likelihood(draft)) / 10)] * votes
-
-    def compare(self, pairs: Sequence[tuple[Draft, Draft]], votes: int, seeds: Sequence[int]) -> list[float]:
-        gaps = [self.likelihood(first) - self.likelihood(second) for first, second in pairs]
-        return [1 / (1 + math.exp(-max(-50.0, min(50.0, gap)))) for gap in gaps]
 
 
 def _margin(group: Sequence[Limit]) -> float:

@@ -66,12 +66,14 @@ MAXIMISE = re.compile(r"maximi|most|highest|largest|greatest|increas|best|maximu
 AT_LEAST = re.compile(
     r"at least|at minimum|at a minimum|minimum|no less than|not less than|no fewer than|not be less than|"
     r"(?<!no )(?<!not )(?<!any )(?<!not be )(?<!cannot be )(?<!n't be )more than|"
+    r"(?:not|n't|never|cannot) (?:\w+ ){1,3}(?:less|fewer|lower|smaller) than|"
     r"(?<!not )(?<!cannot )(?<!n't )(?<!never )exceed|greater than|larger than|above|or more|lower limit|fewest",
     re.I,
 )
 AT_MOST = re.compile(
     r"at most|maximum|no more than|not more than|not be more than|cannot be more than|not exceed|cannot exceed|"
     r"(?:n't|never) exceed|up to|(?<!no )(?<!not )(?<!not be )less than|below|under(?! the)|fewer than|or less|"
+    r"(?:not|n't|never|cannot) (?:\w+ ){1,3}(?:more|greater|larger|higher) than|"
     r"limit|upper|capped|restrict|not any more than|smaller than|not be larger than|not be greater than",
     re.I,
 )
@@ -83,7 +85,9 @@ HAD = re.compile(
     re.I,
 )
 STOCK = re.compile(
-    r"availab|\bhas\b|\bhave\b|\baccess|budget|\bowns?\b|\bthere (?:is|are)\b|\btotal of\b|\bonly\b", re.I
+    r"availab|\bhas\b|\bhave\b|\baccess|budget|\bowns?\b|\bthere (?:is|are)\b|\btotal of\b|\bonly\b|"
+    r"\bin (?:store|stock|hand)\b|\bon hand\b|\bat hand\b|\bto spare\b|\bleft over\b",
+    re.I,
 )
 QUANTIFIED = re.compile(
     r"\b(?:both|all|either|any)\b|\b(?:each|every|per)\b(?! (?:day|week|month|year|hour|season|shift|minute))"

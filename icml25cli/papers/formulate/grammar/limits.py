@@ -35,6 +35,7 @@ from icml25cli.papers.formulate.grammar.text import Problem
 
 Kind = Literal["linear", "bound", "sum", "ratio", "factor", "order"]
 Side = Literal["<=", ">=", "=="]
+_ENDS = {",", ";", ".", ":", "and"}
 _ALL = {"total", "combined", "altogether", "either", "combination", "any", "overall", "together"}
 
 
@@ -247,7 +248,10 @@ def _plain(
         before = problem.lower[max(0, previous[-1].first - 4) : previous[-1].first]
         if {"number", "amount", "many"} & set(before):
             score += 1.5
-        if len(right) and right[0] not in ("per", "each", "a", "in"):
+        subject = not crossed and not set(gap) & {",", ";", "and"} and bool(_nearest(" ".join(gap)))
+        if subject and right and _measures(problem, right[0], here=quantity.first):
+            score += 2.6  # deliveries of sand shall not be less than 40 tonnes
+        elif len(right) and right[0] not in ("per", "each", "a", "in"):
             score -= 1.2
         made.append(Limit("bound", side, score, quantity, None, (previous[-1].which,)))
     # each of them, or all together
@@ -346,6 +350,8 @@ def unit_is_bulk(problem: Problem, mentions: Sequence[Mention]) -> float:
     measured = 0
     for mention in mentions:
         before = problem.lower[max(0, mention.first - 3) : mention.first]
+        while set(before) & _ENDS:  # "an sm box holds 4 kg, an lg box" measures no box
+            before = before[1:]
         if any(stem(word) in BULK or root(word) in BULK for word in before):
             measured += 1
     return measured / max(len(mentions), 1)

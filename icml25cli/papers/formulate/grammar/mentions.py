@@ -50,8 +50,10 @@ def choices(words: Sequence[str], tags: Sequence[str], spans: Sequence[tuple[int
     measured = Counter(name for first, _, name in named if _is_measured(words, tags, first))
     scores: dict[tuple[tuple[str, ...], ...], float] = {}
 
+    stems = [stem(word) for word in words if word[0].isalnum()]
+
     def consider(names: Sequence[tuple[str, ...]], bonus: float) -> None:
-        names = tuple(dict.fromkeys(names))
+        names = tuple(dict.fromkeys(_completed(names, stems)))
         if not 2 <= len(names) <= MOST or len({frozenset(name) for name in names}) < len(names):
             return
         covered = sum(count for name, count in often.items() if _best(name, names) is not None)
@@ -61,14 +63,15 @@ def choices(words: Sequence[str], tags: Sequence[str], spans: Sequence[tuple[int
         score -= 1.5 * sum(other != name and set(other) < set(name) for name in names for other in names)
         scores[names] = max(scores.get(names, -1e9), score)
 
-    stems = [stem(word) for word in words if word[0].isalnum()]
     for run in [_completed(run, stems) for run in _lists(words, named)]:
         consider(run, 2.3 + 0.3 * (len(run) - 2))
         for size in range(2, len(run)):
             consider(run[:size], 0.5)
             consider(run[-size:], 0.5)
-    for name, partner in _partners(words, named, stems):
-        consider([name, partner], 1.0)
+    for pair in _partners(words, named, stems):
+        consider(pair, 1.0)
+    for run in _asked(words):
+        consider(run, 0.5)
     for name in _repeated(words, spans):
         if name not in often and len(often) < 4:
             best = [other for other, _ in often.most_common(2) if not set(other) & set(name)]
@@ -123,7 +126,17 @@ def _partners(
     found = []
     text = " ".join(["", *stems, ""])
     lower = [word.lower() for word in words]
-    for _, last, name in named:
+    for first, last, name in named:
+        place = first  # a steak or vegetarian meal
+        while place and (lower[place - 1] in _JOINTS or lower[place - 1] in _ARTICLES):
+            place -= 1
+        joint = {*lower[place:first]} & {"and", "or"}
+        for size in (2, 1) if joint else ():
+            other = content(words[place - size : place]) if place >= size else ()
+            usable = other and all(word.isalpha() and word not in SAYS_NOTHING for word in other)
+            if usable and not set(other) & set(name) and text.count(f" {' '.join(other)} ") > 1:
+                found.append((other, name))
+                break
         place = last
         if lower[place : place + 1] not in (["and"], ["or"], [","]):
             continue
@@ -135,6 +148,40 @@ def _partners(
             if usable and not set(other) & set(name) and text.count(f" {' '.join(other)} ") > 1:
                 found.append((name, other))
                 break
+    return found
+
+
+_QUESTION = ("many", "mix", "number", "amount", "amounts", "numbers", "much")
+
+
+def _asked(words: Sequence[str]) -> list[list[tuple[str, ...]]]:
+    """Names in a list that is asked about, which the tagger need not have seen: ``how many sm boxes and lg boxes``."""
+    lower = [word.lower() for word in words]
+    found = []
+    for i, word in enumerate(lower):
+        if word not in _QUESTION:
+            continue
+        run: list[tuple[str, ...]] = []
+        place = i + 1
+        part: list[str] = []
+        while place < len(words):
+            here = lower[place]
+            if here in _JOINTS:
+                if part:
+                    run.append(content(part))
+                part = []
+            elif here in _ARTICLES:
+                pass
+            elif here[0].isalnum() and here not in SAYS_NOTHING and len(part) < 3:
+                part.append(words[place])
+            else:
+                break
+            place += 1
+        if part:
+            run.append(content(part))
+        text = " ".join(map(stem, lower))
+        if len(run) > 1 and all(text.count(" ".join(name)) > 1 for name in run):
+            found.append(run)
     return found
 
 
@@ -229,7 +276,8 @@ def mentions(
                 continue
             full = set(names[which])
             short = len(word) <= 2 or word.isdigit() or word in SAYS_NOTHING
-            near = {stems[j] for j in range(max(0, i - 2), min(len(stems), i + 3)) if j != i}
+            clause = next((j for j in range(i, max(0, i - 6), -1) if not stems[j - 1][:1].isalnum()), i - 5)
+            near = {stems[j] for j in range(min(max(0, i - 2), max(0, clause)), min(len(stems), i + 3)) if j != i}
             if word.isdigit() and words[i + 1 : i + 2] != ["-"]:
                 continue
             if len(full) > 1 and not near & (full - {word}) and (short or stems[i + 1 : i + 2] != ["one"]):
@@ -239,8 +287,11 @@ def mentions(
             last = i + 1
             while last < len(stems) and last not in taken and (stems[last] in full or words[last] == "-"):
                 last += 1
-            found[i] = Mention(i, last, which)
-            taken.update(range(i, last))
+            first = i
+            while first and first - 1 not in taken and stems[first - 1] in full:
+                first -= 1
+            found[first] = Mention(first, last, which)
+            taken.update(range(first, last))
             break
     merged: list[Mention] = []
     for mention in sorted(found.values(), key=lambda mention: mention.first):

@@ -17,6 +17,7 @@ from icml25cli.papers.formulate.grammar.tagger import stem
 from icml25cli.papers.formulate.grammar.text import Problem
 from icml25cli.papers.formulate.linear import Sense
 
+COUNTED = 2.0  # for aiming at a row in the unit that the aim names
 FREE = 1.2  # for aiming at a row that no limit is about: every number is there for something
 Owned = tuple[tuple[Quantity, tuple[int, ...]], ...]
 
@@ -112,6 +113,12 @@ class Reading:
             found = [
                 each for each in found if self.problem.lower[each[0]] not in ("least", "most", "minimum", "maximum")
             ][-1:]
+        if not found:  # what brings in the most?
+            found = [
+                (i, i + 1)
+                for i, word in enumerate(self.problem.lower)
+                if word in ("most", "least") and self.problem.lower[i - 1 : i] == ["the"]
+            ][-1:]
         if not found:
             return None, {}, len(self.problem.words)
         first, last = found[0]
@@ -158,7 +165,16 @@ class Reading:
                     else 0.0
                 )
             made.append(Target(sense, position, score))
+        noun = self._counted(first)
+        made = [
+            replace(each, score=each.score + COUNTED)
+            if each.row is not None and noun and rows[each.row].unit == noun
+            else each
+            for each in made
+        ]
         plain = 0.6
+        if noun and all(row.unit != noun for row in rows) and self._is_per(noun):
+            plain += COUNTED
         counted = re.search(r"(?:total )?(?:number|amount|size) of|how many|total", phrase) is not None
         heads = set(self.names[0]).intersection(*self.names[1:])
         plain += 1.0 if counted else 0.0
@@ -180,6 +196,18 @@ class Reading:
             plain -= 0.8
         made.append(Target(sense, None, plain))
         return made
+
+    def _counted(self, first: int) -> str:
+        """The root of what an aim counts, ``minimize the total number of shifts``; empty where it counts nothing."""
+        _, end = self.problem.sentence_of(min(first, len(self.problem.words) - 1))
+        said = " ".join(self.problem.lower[first : min(end, first + 9)])
+        found = re.search(r"\b(?:number|amount|quantity) of (?:the )?(\w+)", said)
+        return root(found[1]) if found else ""
+
+    def _is_per(self, noun: str) -> bool:
+        """Whether coefficients are said per such a thing: then it is what is decided that is counted."""
+        lower = self.problem.lower
+        return any(root(word) == noun and lower[i - 1] in ("per", "every") for i, word in enumerate(lower) if i)
 
     # --- limits ------------------------------------------------------------------------------------------------------
 

@@ -55,7 +55,7 @@ _SIGNS = (
 )
 _AIM = (
     r"\b(?:min|max)imi[sz]|\b(?:highest|lowest|fewest|cheapest|largest|smallest|greatest|best|decreas\w*|increas\w*|"
-    r"reduc\w*|as (?:much|many|little|few|cheaply) \w* ?as possible)\b"
+    r"reduc\w*|the (?:most|least)|as (?:much|many|little|few|cheaply) \w* ?as possible)\b"
 )
 
 

@@ -4,6 +4,7 @@ Knows a text. Does not know which variables are chosen.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -25,7 +26,38 @@ from icml25cli.papers.formulate.grammar.tagger import load_tagger, spans, stem, 
 
 _PARTS = {",", ";", ":", "while", "whereas", "but", "however"}
 _OF_OTHERS = re.compile(r"(?:of )?(?:the |as )?(?:total )?(?:number|amount|quantity|many|much)\b")
+_ABBREVIATED = {
+    "approx",
+    "vs",
+    "hr",
+    "hrs",
+    "min",
+    "mins",
+    "lb",
+    "lbs",
+    "oz",
+    "sq",
+    "ft",
+    "no",
+    "st",
+    "mr",
+    "mrs",
+    "dr",
+}
+_PRONOUNS = {"i", "we", "you", "he", "she", "they", "it"}
+_UNIT_OF = re.compile(r"(?:^|[,;] |\b(?:and|while) )(?:an?|each|every|one) \w+")  # an sm box holds
+_LINE = re.compile(r"\n\s*\n")
+_BULLETS = {"-", "*", "•", "–", "—", "·"}
+_AGE = re.compile(r"\bwho (?:is|was) \S+ [,.;)]|\b(?:aged|turned) \S+(?: [,.;)]|$)|\byears? old\b|- year - old\b")
+_OWNED = re.compile(
+    r"\b(?:i|we|he|she|they|you) (?:\w+ )?(?:own|owns|have|has|possess|possesses)\b|\bthere (?:is|are)\b"
+)
 _SHORT = 6  # words of a part of a sentence that does not speak for itself
+
+
+def _is_short(lower: Sequence[str], place: int) -> bool:
+    """Whether a dot ends an abbreviation, such as ``e.g.`` or ``lbs.``: what follows goes on in small letters."""
+    return place > 0 and (len(lower[place - 1]) == 1 or lower[place - 1] in _ABBREVIATED)
 
 
 @dataclass(frozen=True)
@@ -48,17 +80,22 @@ class Problem:
 
     @cached_property
     def spans(self) -> list[tuple[int, int, str]]:
-        return spans(self.tags)
+        found = spans(self.tags)
+        return [each for each in found if each[2] != "VAR" or not {*self.lower[each[0] : each[1]]} & _PRONOUNS]
 
     @cached_property
     def sentences(self) -> list[tuple[int, int]]:
         """First word and the one behind the last of every sentence."""
         found, first = [], 0
+        places = words_of(self.text)
         for i, word in enumerate(self.words):
-            ends = word in ("?", "!", ".") and (
-                i + 1 == len(self.words) or self.words[i + 1][0].isupper() or not self.words[i + 1][0].isalnum()
-            )
-            if ends:
+            if i + 1 == len(self.words):
+                break
+            gap, after = self.text[places[i].end : places[i + 1].start], self.words[i + 1]
+            stops = word in ("?", "!") or (word == "." and not _is_short(self.lower, i))
+            ends = stops and (bool(gap) or after[0].isupper() or not after[0].isalnum())
+            begins = "\n" in gap and (after in _BULLETS or self.words[i + 2 : i + 3] == [":"])
+            if ends or begins or _LINE.search(gap):
                 found.append((first, i + 1))
                 first = i + 1
         if first < len(self.words):
@@ -94,6 +131,8 @@ class Problem:
         if first in self.named and (after == "-" or last in self.named or first - 1 in self.named):
             return True
         if after == "-" and self.words[first - 1 : first] != ["$"]:  # a 2-piece suit
+            return True
+        if _AGE.search(" ".join(self.lower[max(0, first - 2) : last + 2])):  # who is 71
             return True
         if first > 0 and self.words[first - 1][-1:] == "x" and quantity.kind == "plain":
             return True
@@ -182,11 +221,15 @@ class Problem:
                 return False
             if quantity.kind == "money" and self._is_sum_to_invest(quantity):
                 return False
+            if not subject and not earlier and _OWNED.search(own):  # I own 40 hives
+                return False
             here = self.named & {*range(*self.sentence_of(begin))}
-            return bool(here or QUANTIFIED.search(self._clause(quantity)) or not HAD.search(said))
+            said_of_one = QUANTIFIED.search(self._clause(quantity)) or _UNIT_OF.search(said)
+            return bool(here or said_of_one or not HAD.search(said))
         if role == "LIMIT":
             plain = quantity.kind == "plain" or (quantity.kind == "money" and bool(RATE.search(self._clause(quantity))))
-            return plain and subject and not bounded and not NEEDED.search(said) and not STOCK.search(said)
+            held = STOCK.search(said) or STOCK.search(self._clause(quantity))
+            return plain and subject and not bounded and not NEEDED.search(said) and not held
         if quantity.kind in ("plain", "money") and not bounded:
             unit = self.unit(quantity)
             alike = {self.role(q) for q in self.quantities if q is not quantity and self.unit(q) == unit}

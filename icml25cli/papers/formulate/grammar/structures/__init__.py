@@ -1,0 +1,13 @@
+"""Texts of a known form: formulas, tables, and lists that are the data of shipping, assignment, shifts or cutting.
+
+Each form is read by what any text of it has, and only where every part of its model was found.
+"""
+
+from icml25cli.papers.formulate.grammar.structures import algebra, listed, tabled
+from icml25cli.papers.formulate.grammar.structures.structure import Structure
+from icml25cli.papers.formulate.grammar.text import Problem
+
+
+def read_structure(problem: Problem) -> Structure | None:
+    """The form of a text; None where it has none that is known here."""
+    return algebra.read(problem.text) or tabled.read(problem.text) or listed.read(problem)
