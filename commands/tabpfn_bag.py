@@ -1,143 +1,45 @@
 """`icml25 tabpfn-bag`: classes of a table's rows by a bagged and tuned prior-fitted network."""
 
-from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from icml25cli.commands import tabpfn_bag_bench, tabpfn_bag_more
+from icml25cli.commands import tabpfn_bag_options as own
 from icml25cli.core import options as opt
 from icml25cli.core.report import Report, show
 from icml25cli.core.verbs import paper_group
 
-if TYPE_CHECKING:
-    from icml25cli.papers.tabpfn_bag.model import Options
-
 app = paper_group("tabpfn-bag")
-
-
-class MethodName(StrEnum):
-    beta = "beta"
-    frozen = "frozen"
-    bag = "bag"
-    encoder = "encoder"
-    beta_noboot = "beta-noboot"
-    full_ft = "full-ft"
-    local = "local"
-    tabm = "tabm"
-    random_pfn = "random-pfn"
-
-
-class Arch(StrEnum):
-    mini = "tabm-mini"
-    full = "tabm"
-    naive = "tabm-naive"
-
-
-class Aggregate(StrEnum):
-    logit = "logit"
-    prob = "prob"
-    weighted = "weighted"
-
-
-class ManyClass(StrEnum):
-    ecoc = "ecoc"
-    alphabet = "alphabet"
-    error = "error"
-
-
-Table = Annotated[
-    str,
-    typer.Argument(
-        metavar="TABLE",
-        help="A file (.csv .tsv .parquet .feather .arff .jsonl .npz), a TALENT folder, - for standard input, or a "
-        "known set (builtin:iris, keel:NAME ...).",
-    ),
-]
-Target = Annotated[
-    str | None, typer.Option("--target", metavar="COLUMN", help="The class. [default: target, class, label or y]")
-]
-Pfn = Annotated[str, typer.Option("--pfn", metavar="NAME", help="The network: nano, or a folder of one.")]
-Method = Annotated[MethodName, typer.Option("--method", help="The main method.")]
-Paths = Annotated[int, typer.Option("--k", min=1, max=256, help="Paths: contexts, and encoders of rows.")]
-ArchName = Annotated[Arch, typer.Option("--arch", help="How paths' encoders differ.")]
-Context = Annotated[int, typer.Option("--context-size", min=2, help="Rows of a context in prediction.")]
-Epochs = Annotated[int, typer.Option("--epochs", min=1, help="Most validations, of 10 to 50 steps each.")]
-Patience = Annotated[int, typer.Option("--patience", min=1, help="Validations without a better one.")]
-Rate = Annotated[float, typer.Option("--lr", min=1e-8, max=10.0, help="Learning rate.")]
-Overlap = Annotated[
-    bool, typer.Option("--overlap", help="Queries may stand in their own context, as in the authors' code.")
-]
-AggregateName = Annotated[Aggregate, typer.Option("--aggregate", help="What is averaged over paths.")]
-Many = Annotated[ManyClass, typer.Option("--many-class", help="For more classes than the network has.")]
-Fallback = Annotated[
-    bool, typer.Option("--fallback/--no-fallback", help="Predict by the network as it is where training is no better.")
-]
-TimeLimit = Annotated[float, typer.Option("--time-limit", min=0.0, help="Seconds of a fit; 0 for no limit.")]
-
-
-@dataclass(frozen=True)
-class _Given:
-    method: str
-    paths: int
-    arch: str
-    context: int
-    epochs: int
-    patience: int
-    rate: float
-    overlap: bool
-    aggregate: str
-    many: str
-    fallback: bool
-    limit: float
-    seed: int
-
-    def options(self) -> "Options":
-        from icml25cli.papers.tabpfn_bag.finetune import Recipe
-        from icml25cli.papers.tabpfn_bag.model import Options
-
-        recipe = Recipe(
-            shown=self.context,
-            epochs=self.epochs,
-            patience=self.patience,
-            rate=self.rate,
-            disjoint=not self.overlap,
-            aggregate=self.aggregate,  # type: ignore[arg-type]
-            time_limit=self.limit or None,
-            seed=self.seed,
-        )
-        return Options(
-            method=self.method,
-            paths=self.paths,
-            kind=self.arch,
-            many_class=self.many,  # type: ignore[arg-type]
-            fallback=self.fallback,
-            recipe=recipe,
-        )
 
 
 @app.command()
 def run(
-    table: Table = "builtin:wine",
-    target: Target = None,
-    method: Method = MethodName.beta,
+    ctx: typer.Context,
+    table: own.Table = "builtin:wine",
+    target: own.Target = None,
+    method: own.Method = own.MethodName.beta,
     baseline: Annotated[
         list[str] | None,
         typer.Option("--baseline", help="Methods beside it. [default: frozen, tabm, hgb, rf, logreg]"),
     ] = None,
-    pfn: Pfn = "nano",
-    k: Paths = 8,
-    arch: ArchName = Arch.mini,
-    context_size: Context = 1000,
-    epochs: Epochs = 200,
-    patience: Patience = 50,
-    lr: Rate = 3e-3,
-    overlap: Overlap = False,
-    aggregate: AggregateName = Aggregate.logit,
-    many_class: Many = ManyClass.ecoc,
-    fallback: Fallback = True,
-    time_limit: TimeLimit = 300.0,
+    pfn: own.Pfn = "nano",
+    k: own.K = 8,
+    arch: own.ArchName = own.Arch.mini,
+    plr: own.Plr = True,
+    dropout: own.Dropout = 0.15,
+    context_size: own.ContextSize = 1000,
+    batch: own.Batch = 256,
+    epochs: own.Epochs = 200,
+    patience: own.Patience = 50,
+    lr: own.Rate = 3e-3,
+    wd: own.Decay = 0.02,
+    overlap: own.Overlap = False,
+    aggregate: own.Aggregate = own.AggregateName.logit,
+    many_class: own.ManyClass = own.ManyClassName.ecoc,
+    fallback: own.Fallback = True,
+    time_limit: own.TimeLimit = 300.0,
     seed: opt.Seed = 0,
     threads: opt.Threads = None,
     resume: opt.Resume = False,
@@ -155,12 +57,10 @@ def run(
     net, frame = load_net(pfn), read_table(table)
     named = target_of(frame, target)
     set_threads(threads)
-    given = _Given(
-        method.value, k, arch.value, context_size, epochs, patience, lr, overlap, aggregate.value, many_class.value,
-        fallback, time_limit, seed,
-    )  # fmt: skip
     methods = list(dict.fromkeys([method.value, *(baseline or ("frozen", "tabm", "hgb", "rf", "logreg"))]))
-    rows = compare(*separated(frame, named), net, methods, given.options(), resume=resume, fresh=fresh)
+    rows, _, _ = compare(
+        *separated(frame, named), net, methods, own.fit_options(ctx.params), resume=resume, fresh=fresh
+    )
     report.params = {"table": table, "target": named, "rows": len(frame), "method": method.value, "k": k}
     report.rows = [*rows]
     report.metrics = {key: v for key, v in rows[0].items() if isinstance(v, float)}
@@ -171,25 +71,30 @@ def run(
 
 @app.command()
 def fit(
-    table: Table,
+    ctx: typer.Context,
+    table: own.Table,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="MODEL", help="The model's file.")],
-    target: Target = None,
-    method: Method = MethodName.beta,
+    target: own.Target = None,
+    method: own.Method = own.MethodName.beta,
     valid: Annotated[
         str | None, typer.Option("--valid", metavar="TABLE", help="Rows to stop by. [default: a fifth of TABLE]")
     ] = None,
-    pfn: Pfn = "nano",
-    k: Paths = 8,
-    arch: ArchName = Arch.mini,
-    context_size: Context = 1000,
-    epochs: Epochs = 200,
-    patience: Patience = 50,
-    lr: Rate = 3e-3,
-    overlap: Overlap = False,
-    aggregate: AggregateName = Aggregate.logit,
-    many_class: Many = ManyClass.ecoc,
-    fallback: Fallback = True,
-    time_limit: TimeLimit = 300.0,
+    pfn: own.Pfn = "nano",
+    k: own.K = 8,
+    arch: own.ArchName = own.Arch.mini,
+    plr: own.Plr = True,
+    dropout: own.Dropout = 0.15,
+    context_size: own.ContextSize = 1000,
+    batch: own.Batch = 256,
+    epochs: own.Epochs = 200,
+    patience: own.Patience = 50,
+    lr: own.Rate = 3e-3,
+    wd: own.Decay = 0.02,
+    overlap: own.Overlap = False,
+    aggregate: own.Aggregate = own.AggregateName.logit,
+    many_class: own.ManyClass = own.ManyClassName.ecoc,
+    fallback: own.Fallback = True,
+    time_limit: own.TimeLimit = 300.0,
     force: opt.Force = False,
     seed: opt.Seed = 0,
     threads: opt.Threads = None,
@@ -214,11 +119,7 @@ def fit(
         target_of(check, named)
         other = separated(check, named)
     set_threads(threads)
-    given = _Given(
-        method.value, k, arch.value, context_size, epochs, patience, lr, overlap, aggregate.value, many_class.value,
-        fallback, time_limit, seed,
-    )  # fmt: skip
-    model = fit_model(*separated(frame, named), net, given.options(), valid=other)
+    model = fit_model(*separated(frame, named), net, own.fit_options(ctx.params), valid=other)
     save_model(model, output, force=force)
     facts = {key: value for key, value in model.facts.items() if key != "history"}
     report.params = {"verb": "fit", "table": table, "target": named, "rows": len(frame), "method": method.value, "k": k}
@@ -231,8 +132,8 @@ def fit(
 
 @app.command()
 def predict(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A file that fit wrote.")],
-    table: Table,
+    model: own.ModelFile,
+    table: own.Table,
     proba: Annotated[bool, typer.Option("--proba", help="A column of probabilities for each class.")] = False,
     form: Annotated[str, typer.Option("--format", help="csv or jsonl.")] = "csv",
     output: opt.Output = None,
@@ -270,9 +171,9 @@ def predict(
 
 @app.command("eval")
 def evaluate_model(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A file that fit wrote.")],
-    table: Table,
-    target: Target = None,
+    model: own.ModelFile,
+    table: own.Table,
+    target: own.Target = None,
     threads: opt.Threads = None,
     as_json: opt.Json = False,
 ) -> None:
@@ -300,20 +201,5 @@ def evaluate_model(
     show(report, as_json=as_json)
 
 
-@app.command()
-def ecoc(
-    classes: Annotated[int, typer.Option("--classes", min=3, max=2000, help="Rows of the code.")],
-    length: Annotated[int | None, typer.Option("--length", min=2, max=512, help="Symbols. [default: 4 log2 C]")] = None,
-    seed: opt.Seed = 0,
-    as_json: opt.Json = False,
-) -> None:
-    """Show a code of CLASSES and how many wrong symbols it forgives."""
-    from icml25cli.papers.tabpfn_bag.codes import binary_code, binary_length
-
-    report = Report("tabpfn-bag", seed=seed)
-    code = binary_code(classes, length or binary_length(classes, 1), seed, least=1 if length else 3)
-    report.params = {"verb": "ecoc", "classes": classes, "length": code.matrix.shape[1]}
-    report.rows = [{"class": i, "word": "".join(map(str, row))} for i, row in enumerate(code.matrix.tolist())]
-    report.metrics = {"distance": code.distance, "forgiven": (code.distance - 1) // 2}
-    report.answer = {"distance": code.distance, "forgiven": (code.distance - 1) // 2}
-    show(report, as_json=as_json)
+for verb in (*tabpfn_bag_bench.VERBS, *tabpfn_bag_more.VERBS):
+    app.command(verb.__name__.replace("_", "-"))(verb)

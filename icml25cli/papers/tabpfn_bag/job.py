@@ -6,24 +6,76 @@ Knows models, baselines and run directories. Does not know how its result is sho
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
+from jaxtyping import Float64, Int64
+from numpy import ndarray
 from pandas.util import hash_pandas_object
 
 from icml25cli.core.errors import UsageError
 from icml25cli.core.files import write_json
 from icml25cli.core.progress import track
 from icml25cli.core.runs import Run, fingerprint, run_directory
+from icml25cli.core.tables import read_array, write_array
 from icml25cli.papers.tabpfn_bag.baselines import BASELINES, baseline_probabilities
+from icml25cli.papers.tabpfn_bag.contexts import stratified_bootstrap
 from icml25cli.papers.tabpfn_bag.labels import labelled, split_off
 from icml25cli.papers.tabpfn_bag.metrics import evaluate
 from icml25cli.papers.tabpfn_bag.model import METHODS, Options, fit_model
 from icml25cli.papers.tabpfn_bag.network import Pfn
 
-Row = dict[str, float | int | str | None]
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Rows to fit on, with every class among them, and rows to judge on; classes are numbers."""
+
+    train: pd.DataFrame
+    train_labels: Int64[ndarray, "n"]
+    held: pd.DataFrame
+    held_labels: Int64[ndarray, "m"]
+
+
+def make_split(
+    frame: pd.DataFrame,
+    labels: Int64[ndarray, "rows"],
+    seed: int,
+    *,
+    test: float = 0.2,
+    most_train: int | None = None,
+    most_held: int | None = None,
+) -> Split:
+    """Hold out a share of each class.
+
+    Args:
+        most_train: rows to fit on; of more a part is drawn within classes, at least one of each.
+        most_held: rows to judge on; of more a part is drawn.
+    """
+    train, held = split_off(labels, test, seed)
+    rng = np.random.default_rng((seed, 5))
+    if most_train is not None and len(train) > most_train:
+        train = np.sort(train[stratified_bootstrap(labels[train], most_train, rng, replace=False)])
+    if most_held is not None and len(held) > most_held:
+        held = np.sort(rng.choice(held, most_held, replace=False))
+    parts = [frame.iloc[index].reset_index(drop=True) for index in (train, held)]
+    return Split(parts[0], labels[train], parts[1], labels[held])
+
+
+def known_methods(names: Sequence[str]) -> list[str]:
+    """Names without repetition.
+
+    Raises:
+        UsageError: no method or baseline has one of them.
+    """
+    for name in names:
+        if name not in (*METHODS, *BASELINES):
+            raise UsageError(f"no method is called '{name}'", hint=f"one of {', '.join((*METHODS, *BASELINES))}")
+    return list(dict.fromkeys(names))
 
 
 def compare(
@@ -34,75 +86,68 @@ def compare(
     options: Options,
     *,
     test: float = 0.2,
-    most_rows: int | None = None,
     output: Path | None = None,
     resume: bool = False,
     fresh: bool = False,
-) -> list[Row]:
-    """Figures of each method on held-out rows, stratified; what an earlier call finished is not done again.
+) -> tuple[list[Row], dict[str, Float64[ndarray, "m classes"]], Int64[ndarray, "m"]]:
+    """Figures and probabilities of each method on held-out rows, and their classes; what is done is not done again.
 
     Args:
         methods: of ``METHODS`` and ``BASELINES``.
-        test: share of the rows that is held out.
-        most_rows: training rows; more are thinned out.
+        test: share of the rows that is held out, within classes.
 
     Raises:
         ToolboxError: as ``fit_model`` and ``baseline_probabilities``.
     """
-    for name in methods:
-        if name not in (*METHODS, *BASELINES):
-            raise UsageError(f"no method is called '{name}'", hint=f"one of {', '.join((*METHODS, *BASELINES))}")
+    methods = known_methods(methods)
     frame, _, labels = labelled(frame, target.reset_index(drop=True))
-    seed = options.recipe.seed
-    train, held = split_off(labels, test, seed)
-    if most_rows is not None and len(train) > most_rows:
-        train = train[split_off(labels[train], most_rows / len(train), seed)[1]]
-    parts = [frame.iloc[index].reset_index(drop=True) for index in (train, held)]
-    inputs = {
-        "rows": np.asarray(hash_pandas_object(frame, index=False)),  # type: ignore[reportCallIssue]
-        "columns": list(map(str, frame.columns)),
-        "labels": labels,
-        "options": asdict(replace(options, method="beta")),
-        "net": dict(net.state_dict()),
-        "held_out": held,
-        "train": train,
-    }
+    split = make_split(frame, labels, options.recipe.seed, test=test)
+    inputs = {"table": table_print(frame, labels), **what_is_fitted(net, options), "test": test}
     rows: list[Row] = []
+    found: dict[str, ndarray] = {}
     directory = run_directory("tabpfn-bag", fingerprint(inputs), output)
     with Run.open(directory, inputs, resume=resume, fresh=fresh) as run:
-        for name in track(list(methods), "methods"):
-            unit = f"{name}.json"
-            if not run.has(unit):
-                row = _one(name, parts, labels, train, held, net, options)
-                run.write(unit, lambda path, row=row: write_json(path, row))
-            rows.append(json.loads(run.path(unit).read_text(encoding="utf-8")))
-    return rows
+        for name in track(methods, "methods"):
+            if not run.has(f"{name}.json"):
+                row, p = judge(name, split, net, options)
+                run.write(f"{name}.npy", lambda path, p=p: write_array(path, p))
+                run.write(f"{name}.json", lambda path, row=row: write_json(path, row))
+            rows.append(json.loads(run.path(f"{name}.json").read_text(encoding="utf-8")))
+            found[name] = read_array(run.path(f"{name}.npy"))
+    return rows, found, split.held_labels
 
 
-def _one(
-    name: str,
-    parts: Sequence[pd.DataFrame],
-    labels: np.ndarray,
-    train: np.ndarray,
-    held: np.ndarray,
-    net: Pfn,
-    options: Options,
-) -> Row:
+def table_print(frame: pd.DataFrame, labels: Int64[ndarray, "n"]) -> dict[str, Any]:
+    """What a run is fingerprinted by of a table."""
+    rows = np.asarray(hash_pandas_object(frame.astype(object), index=False))  # type: ignore[reportCallIssue]
+    return {"rows": rows, "columns": list(map(str, frame.columns)), "labels": labels}
+
+
+def what_is_fitted(net: Pfn, options: Options) -> dict[str, Any]:
+    """The same of a network and options but for the method."""
+    return {"options": asdict(replace(options, method="beta")), "net": dict(net.state_dict())}
+
+
+def judge(name: str, split: Split, net: Pfn, options: Options) -> tuple[Row, Float64[ndarray, "m classes"]]:
+    """Fit a method or baseline and judge it; figures, and class probabilities of the held-out rows."""
     began = time.monotonic()
     facts: dict = {}
     if name in METHODS:
-        model = fit_model(parts[0], pd.Series(labels[train]), net, replace(options, method=name))
+        target = pd.Series(split.train_labels)
+        model = fit_model(split.train, target, net, replace(options, method=name))
         facts, predict = model.facts, model.probabilities
     else:
-        predict = baseline_probabilities(name, parts[0], labels[train], options.recipe.seed)
+        predict = baseline_probabilities(name, split.train, split.train_labels, options.recipe.seed)
     fitted = time.monotonic()
-    p = predict(parts[1])
+    p = predict(split.held)
     seconds = time.monotonic() - fitted
     return {
         "method": name,
-        **evaluate(p, labels[held]),
+        **evaluate(p, split.held_labels),
         "fit_seconds": fitted - began,
         "predict_seconds": seconds,
         "trainable_parameters": facts.get("trainable_parameters"),
         "used": facts.get("used", name),
-    }
+        "stopped": facts.get("stopped"),
+        "steps": facts.get("steps"),
+    }, p
