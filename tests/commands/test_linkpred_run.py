@@ -147,7 +147,7 @@ def test_what_cannot_be_done_is_said_in_a_sentence(icml25, args, code, words):
 def test_pairs_that_the_model_does_not_know_are_named(icml25, model):
     unknown = icml25("linkpred", "score", model, "--pairs", "-", input="p1,p2\np1,Nobody\n")
     assert unknown.code == 3
-    assert "pair 2 names 'Nobody'" in unknown.err
+    assert "pair 2: 'Nobody' is no node of" in unknown.err
     own = icml25("linkpred", "score", model, "--pairs", "-", input="p1,p2\np3,p3\n")
     assert own.code == 3
     assert "with itself" in own.err

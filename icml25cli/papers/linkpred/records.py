@@ -35,13 +35,14 @@ def read_pairs(source: str, graph: Graph, columns: Columns = USUAL) -> Int64[nda
     else:
         path = expand(source)
         found = read_parquet(path, columns) if path.suffix.lower() == ".parquet" else read_text(path, columns)
+    shown = "standard input" if source == "-" else source
     rows = np.array([graph.index.get(name, -1) for name in found.ids], np.int64)
     pairs = rows[found.pairs]
     if (bad := np.flatnonzero((pairs < 0).any(axis=1))).size:
         strange = next(found.ids[i] for i in found.pairs[bad[0]] if rows[i] < 0)
-        raise InputError(f"pair {bad[0] + 1} names '{strange}', which is no node of {graph.name}", hint="check its ids")
+        raise InputError(f"{shown}, pair {bad[0] + 1}: '{strange}' is no node of {graph.name}", hint="check its ids")
     if (own := np.flatnonzero(pairs[:, 0] == pairs[:, 1])).size:
-        raise InputError(f"pair {own[0] + 1} is '{graph.ids[pairs[own[0], 0]]}' with itself", hint="leave it out")
+        raise InputError(f"{shown}, pair {own[0] + 1}: '{graph.ids[pairs[own[0], 0]]}' with itself", hint="leave it out")
     return pairs
 
 

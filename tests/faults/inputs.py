@@ -1,0 +1,67 @@
+"""Sound inputs of every job, made once: by hand, or by the program itself where only it writes them."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import networkx as nx
+import numpy as np
+from safetensors.numpy import save_file
+
+from tests.make_models import make_model
+
+PROBLEM = (
+    "A school hires buses and vans for a trip. A bus seats fifty pupils and costs $400, a van seats ten pupils "
+    "and costs $100. At least two hundred pupils travel. At most three buses can be hired. How many buses and "
+    "vans should be hired to minimize the cost?"
+)
+PROSE = "".join(f"Line {i} of a text says that {i} and {i + 1} make {2 * i + 1}, which is odd.\n" for i in range(400))
+
+
+def make_inputs(folder: Path, program: Callable[..., None]) -> None:
+    """Fill ``folder``; ``program`` runs the toolbox and fails if it does."""
+    by_hand(folder)
+    at = {path.name: path for path in folder.iterdir()}
+    one = ("--threads", 1)
+    program("quantize", "encode", at["rows.npy"], "-o", folder / "rows.nq")
+    short = ("--calib-tokens", 256, "--eval-tokens", 256, "--window", 64, "--baseline", "none")
+    program("quantize", "run", at["model"], *short, *one, "--q", 14, "--k", 1, "-o", folder / "run")
+    (folder / "run" / "packed").rename(folder / "packed")
+    program(
+        *("prune", "plan", at["model"], "--method", "magnitude-sp", "-o", folder / "plan.json"),
+        *("--calib-tokens", 256, "--window", 64, *one),
+    )
+    program("formulate", "run", at["problem.txt"], "-o", folder / "solved")
+    for form in ("json", "lp", "mps"):
+        (folder / "solved" / f"model.{form}").rename(folder / f"model.{form}")
+    fit = ("--runs", 1, "--epochs", 5, "--method", "base", "--baseline", "none", "--no-placebo", *one)
+    program("linkpred", "run", at["edges.csv"], *fit, "-o", folder / "club")
+    program("linkpred", "split", at["edges.csv"], "-o", folder / "parts")
+    sizes = ("--expansion", 2, "--levels", "2,4,8,16,32", "--epochs", 1, "--batch", 32, "--ks", "2,4")
+    program("sae", "train", at["rows.npy"], *sizes, "--baseline", "none", *one, "-o", folder / "sae")
+    program("sae", "encode", folder / "sae", at["rows.npy"], "-o", folder / "codes.npz", *one)
+
+
+def by_hand(folder: Path) -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((120, 16)).astype(np.float32)
+    np.save(folder / "rows.npy", rows)
+    save_file({"rows": rows}, folder / "rows.safetensors")
+    np.save(folder / "atoms.npy", rng.standard_normal((8, 16)).astype(np.float32))
+    (folder / "words.txt").write_text("".join(f"word {i}\n" for i in range(8)))
+    (folder / "labels.csv").write_text("label\n" + "".join(f"{'yes' if row[0] > 0 else 'no'}\n" for row in rows))
+    (folder / "lines.txt").write_text("one text\nanother text\n")
+    (folder / "text.txt").write_text(PROSE)
+    (folder / "rows.jsonl").write_text("".join(json.dumps({"text": line}) + "\n" for line in PROSE.splitlines()[:20]))
+    questions = [{"question": "Two and two?\n", "choices": ["five", "four"], "answer": "B"}] * 2
+    (folder / "choices.jsonl").write_text("".join(json.dumps(row) + "\n" for row in questions))
+    (folder / "problem.txt").write_text(PROBLEM)
+    (folder / "problems.jsonl").write_text(json.dumps({"en_question": PROBLEM, "en_answer": 1700}) + "\n")
+
+    club = nx.karate_club_graph()
+    edges = np.array(club.edges)
+    (folder / "edges.csv").write_text("source,target\n" + "".join(f"{u},{v}\n" for u, v in edges))
+    np.savez(folder / "edges.npz", edge_index=edges.T)
+    np.save(folder / "features.npy", rng.standard_normal((len(club), 3)).astype(np.float32))
+    (folder / "pairs.csv").write_text("a,b\n0,33\n5,20\n")
+    make_model(folder / "model")
