@@ -42,7 +42,8 @@ def read_pairs(source: str, graph: Graph, columns: Columns = USUAL) -> Int64[nda
         strange = next(found.ids[i] for i in found.pairs[bad[0]] if rows[i] < 0)
         raise InputError(f"{shown}, pair {bad[0] + 1}: '{strange}' is no node of {graph.name}", hint="check its ids")
     if (own := np.flatnonzero(pairs[:, 0] == pairs[:, 1])).size:
-        raise InputError(f"{shown}, pair {own[0] + 1}: '{graph.ids[pairs[own[0], 0]]}' with itself", hint="leave it out")
+        node = graph.ids[pairs[own[0], 0]]
+        raise InputError(f"{shown}, pair {own[0] + 1}: '{node}' with itself", hint="leave it out")
     return pairs
 
 
