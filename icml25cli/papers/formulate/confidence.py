@@ -33,18 +33,24 @@ def answer(grammar: Judge, found: Found) -> Node | None:
 def confidence(grammar: Judge, found: Found, best: Node) -> float:
     """How likely ``best`` is what the text means, in [0, 1].
 
-    Its share of the likelihood of all readings of its kind, times a power of its own likelihood, which is small where
-    many decisions were close, and less for every number of the text that the model lacks.
+    The share in the likelihood of all readings of its kind that have its optimum, times a power of its own likelihood,
+    which is small where many decisions were close, and less for every number of the text that the model lacks.
     """
     if is_optimal(best):
-        logs = [grammar.likelihood(_draft(leaf)) for leaf in found.leaves if is_optimal(leaf)]
+        rivals = [leaf for leaf in found.leaves if is_optimal(leaf)]
+        logs = [grammar.likelihood(_draft(leaf)) for leaf in rivals]
         own, factor = grammar.likelihood(_draft(best)), 1.0
     elif _has_none(best):
-        logs = [_said(grammar, node) for node in found.root.walk() if node.solution and _has_none(node)]
+        rivals = [node for node in found.root.walk() if node.solution and _has_none(node)]
+        logs = [_said(grammar, node) for node in rivals]
         own, factor = _said(grammar, best), BARREN
     else:  # time was up
         return 0.1
-    share = 1 / math.fsum(math.exp(min(50.0, (log - own) / 2)) for log in logs)
+    weights = [math.exp(min(50.0, (log - own) / 2)) for log in logs]
+    alike = [
+        weight for weight, rival in zip(weights, rivals, strict=True) if rival is best or _same_answer(rival, best)
+    ]
+    share = math.fsum(alike) / math.fsum(weights)
     missing = len(grammar.missing(best.formulation))
     return round(factor * min(1.0, math.sqrt(share) * math.exp(SHARPNESS * min(0.0, own)) * MISSING**missing), 4)
 
@@ -75,6 +81,10 @@ def _same_end(leaf: Node, best: Node) -> bool:
         assert each.solution.objective is not None
         worth.append(each.solution.objective * (1 if each.model.sense == "max" else -1))
     return math.isclose(*worth, rel_tol=1e-6, abs_tol=1e-9)
+
+
+def _same_answer(leaf: Node, best: Node) -> bool:
+    return is_optimal(leaf) and is_optimal(best) and _same_end(leaf, best)
 
 
 def _has_none(node: Node) -> bool:

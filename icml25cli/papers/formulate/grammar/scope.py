@@ -28,7 +28,8 @@ _SIGNS = (
     (
         r"\b(?:shortest|longest) (?:path|route|tour)|\btravell?ing sales|\bsequence of jobs|\bprecedence\b|\bmakespan|"
         r"\beach (?:day|week|month|quarter|period) (?:of|over)|\binventory at the (?:end|start|beginning)|"
-        r"\bcarried over\b|\bassign(?:ed|ment)?\b[^.?!]{0,40}\beach\b|\bcutting patterns?\b|\bpatterns?\b|\bcut into\b|"
+        r"\bcarried over\b|\b(?:kept|stored|held|carried) (?:from|over|until)\b|\b(?:holding|storage|inventory) cost|"
+        r"\bassign(?:ed|ment)?\b[^.?!]{0,40}\beach\b|\bcutting patterns?\b|\bpatterns?\b|\bcut into\b|"
         r"\bcut from\b|\brolls?\b[^.?!]{0,40}\bcut\b",
         "it is about orders, routes, assignments, patterns or periods",
     ),
@@ -41,6 +42,11 @@ _SIGNS = (
         r"\bblend\b|\bmixture must (?:contain|have|be)\b[^.?!]{0,40}(?:%|percent)|"
         r"\bon average (?:must|at least|at most)|\baverage \w+ (?:of the|must)",
         "it limits an average of a blend",
+    ),
+    (
+        r"\bfinish(?:es|ed)? (?:last|first)\b|\bas (?:early|late|evenly) as possible\b|\blongest[- ]running\b|"
+        r"\b(?:min|max)imi[sz]e the (?:largest|smallest|maximum|minimum|longest)\b",
+        "it is about the largest or smallest of several amounts",
     ),
     (
         r"\bday shifts? (?:start|begin)|\bconsecutive\b|\bstarts? work|\bcovers?\b[^.?!]{0,40}\bhours\b|\bo'clock\b|"
