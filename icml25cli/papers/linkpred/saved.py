@@ -32,6 +32,7 @@ from torch import nn
 from icml25cli.core.errors import InputError
 from icml25cli.core.files import write_json
 from icml25cli.papers.linkpred.array_files import read_npz, write_graph
+from icml25cli.papers.linkpred.counts import count_features, degree_features
 from icml25cli.papers.linkpred.encoders import Encoder, load_encoder
 from icml25cli.papers.linkpred.fusion import (
     Concatenation,
@@ -46,7 +47,7 @@ from icml25cli.papers.linkpred.job import Result
 from icml25cli.papers.linkpred.pictures import Look, PictureFeatures, node_features, pair_features
 from icml25cli.papers.linkpred.propagation import Observed
 from icml25cli.papers.linkpred.splits import write_split
-from icml25cli.papers.linkpred.study import Options, base_model, count_features, degree_features
+from icml25cli.papers.linkpred.study import Options, base_model
 from icml25cli.papers.linkpred.training import Pairs, Recipe, predict
 
 FORMAT = "icml25/linkpred/1"

@@ -29,6 +29,7 @@ from torch import nn
 
 from icml25cli.core.errors import UsageError
 from icml25cli.core.runs import Run
+from icml25cli.papers.linkpred.counts import count_features, degree_features
 from icml25cli.papers.linkpred.encoders import Encoder
 from icml25cli.papers.linkpred.evaluation import Judged
 from icml25cli.papers.linkpred.fusion import (
@@ -42,14 +43,12 @@ from icml25cli.papers.linkpred.fusion import (
     fit_late,
 )
 from icml25cli.papers.linkpred.graph import Graph, adjacency, codes
-from icml25cli.papers.linkpred.heuristics import LOCAL, score_pairs
 from icml25cli.papers.linkpred.metrics import evaluate
 from icml25cli.papers.linkpred.models import HadamardModel, LinkModel, NodeInput, Sizes
 from icml25cli.papers.linkpred.ncn import Completion, NcnModel, NcnSizes
 from icml25cli.papers.linkpred.pictures import Look, PictureFeatures, node_features, pair_features
 from icml25cli.papers.linkpred.propagation import Observed
 from icml25cli.papers.linkpred.splits import Split, sample_negatives, structured_negatives
-from icml25cli.papers.linkpred.subgraphs import link_subgraphs
 from icml25cli.papers.linkpred.training import Fitted, Pairs, Recipe, criterion_of, fit, predict
 
 BASES = ("gcn", "sage", "gin", "ncn", "ncnc")
@@ -398,28 +397,3 @@ def base_model(
         completion = Completion() if options.base == "ncnc" else None
         return NcnModel(nodes, width, observed, NcnSizes(hidden=options.hidden), completion)
     return HadamardModel(options.base, nodes, width, Sizes(hidden=options.hidden))
-
-
-def degree_features(
-    observed: Observed, pairs: Int64[ndarray, "b 2"]
-) -> tuple[Float32[ndarray, "k 2"], Int64[ndarray, "b"]]:
-    """log(1 + degree) of the smaller and the larger end of each pair, its own edge not counted; as table and kinds."""
-    degrees = np.diff(observed.pattern.indptr)[pairs]
-    own = observed.contains(pairs)
-    kinds, place = np.unique(np.sort(degrees - own[:, None], axis=1), axis=0, return_inverse=True)
-    return np.log1p(kinds).astype(np.float32), place.reshape(-1)
-
-
-def count_features(observed: Observed, pairs: Int64[ndarray, "b 2"], look: Look) -> Float32[ndarray, "b 7"]:
-    """log(1 + count) of what is easily counted on the picture of a pair: smaller and larger degree, common neighbours,
-    Adamic-Adar, resource allocation, nodes, edges."""
-    scores = score_pairs(observed.pattern, pairs, LOCAL)
-    table, kind = degree_features(observed, pairs)
-    sizes = [np.empty((0, 2))]
-    for begin in range(0, len(pairs), 8192):
-        chosen = pairs[begin : begin + 8192]
-        graphs = link_subgraphs(observed.pattern, chosen, hops=look.hops, max_nodes=look.max_nodes, seed=look.seed)
-        sizes.append(np.stack([np.diff(graphs.node_start), np.diff(graphs.edge_start)], axis=1))
-    named = [scores[name] for name in ("common_neighbors", "adamic_adar", "resource_allocation")]
-    counts = np.concatenate([np.stack(named, axis=1), np.concatenate(sizes)], axis=1)
-    return np.concatenate([table[kind], np.log1p(counts)], axis=1).astype(np.float32)

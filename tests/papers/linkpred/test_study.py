@@ -14,6 +14,7 @@ import torch
 from icml25cli.core.errors import InputError, UsageError
 from icml25cli.papers.linkpred import figures
 from icml25cli.papers.linkpred import study as study_module
+from icml25cli.papers.linkpred.counts import count_features, degree_features
 from icml25cli.papers.linkpred.encoders import load_encoder
 from icml25cli.papers.linkpred.graph import Graph, codes, contains
 from icml25cli.papers.linkpred.heuristics import HEURISTICS
@@ -22,7 +23,7 @@ from icml25cli.papers.linkpred.pictures import Look, PictureFeatures
 from icml25cli.papers.linkpred.propagation import Observed
 from icml25cli.papers.linkpred.saved import load_model, save_model
 from icml25cli.papers.linkpred.splits import make_split
-from icml25cli.papers.linkpred.study import METHODS, POOL, Options, Study, count_features, degree_features
+from icml25cli.papers.linkpred.study import METHODS, POOL, Options, Study
 from icml25cli.papers.linkpred.training import Pairs, Recipe, predict
 
 ENCODER = load_encoder("random")
