@@ -62,8 +62,8 @@ PROBLEMS: dict[str, tuple[str, float]] = {
     ),
 }
 
-# Written before the grammar was tried on them, and not used in making it.
-UNSEEN: dict[str, tuple[str, float]] = {
+# Written before the grammar was tried on them: none was solved. What they show to be missing was then added.
+LATER: dict[str, tuple[str, float]] = {
     "memo with dashes": (
         "Weekly plan for the candle workshop\n- Products: jar candles, pillar candles\n- Wax: a jar candle uses 250 g, "
         "a pillar candle uses 400 g; 20,000 g in store\n- Time: 3 minutes for a jar candle, 2 minutes for a pillar "
@@ -127,5 +127,72 @@ UNSEEN: dict[str, tuple[str, float]] = {
         "rooms go "
         "to students. What mix of student rooms and tourist rooms brings in the most?",
         4800.0,  # 6 to each
+    ),
+}
+
+# Written before the grammar was tried on them: at first sight it solved four and abstained from six.
+UNSEEN: dict[str, tuple[str, float]] = {
+    "quarry lorries": (
+        "Gravel comes from two quarries. The north quarry can give 120 loads a day and the south quarry 90. Three "
+        "building sites wait for it: the bridge for 60 loads, the school for 70 and the harbour for 50. From the north "
+        "quarry a load costs 8 euros to the bridge, 5 euros to the school and 9 euros to the harbour; from the south "
+        "quarry it costs 6 euros to the bridge, 7 euros to the school and 4 euros to the harbour. How should the loads "
+        "be sent so that the bill is smallest?",
+        950.0,
+    ),
+    "feed mill": (
+        "Our mill mixes barley, peas and fish meal into pig feed. Barley is 11% protein and costs $180 a ton, peas are "
+        "23% protein and cost $260 a ton, fish meal is 65% protein and costs $900 a ton. The mixture must be at least "
+        "18% protein. We need 50 tons of it. Which mixture is the cheapest?",
+        11333.3333,
+    ),
+    "night desk": (
+        "A hotel desk is manned by clerks who work four days in a row and then have three days off. On Monday 4 "
+        "clerks are needed, on Tuesday 4, on Wednesday 5, on Thursday 6, on Friday 8, on Saturday 9 and on Sunday 7. "
+        "With how few clerks can this be done?",
+        11.0,
+    ),
+    "steel bars": (
+        "We buy steel bars 12 m long and saw them into pieces of 5 m, 4 m and 3 m. A customer wants 40, 50 and 70 of "
+        "these. How many bars do we have to buy at the least?",
+        51.0,
+    ),
+    "grant committee": (
+        "The committee can spend $90,000. The library project asks for $40,000 and would reach 300 people, the clinic "
+        "project asks for $35,000 and would reach 280 people, the playground project asks for $25,000 and would reach "
+        "150 people, the choir project asks for $15,000 and would reach 120 people. Which projects should be funded so "
+        "that as many people as possible are reached?",
+        700.0,
+    ),
+    "voice mail": (
+        "Yeah hi, it's Pete from the boatyard, call me on extension 44. So, canoes and kayaks. A canoe needs 5 hours "
+        "in the shop, a kayak needs 3 hours in the shop, and the lads give me 150 hours this month. Resin: 4 litres "
+        "for a canoe, 6 litres for a kayak, I've got 200 litres. We clear $90 on a canoe and $75 on a kayak. What do "
+        "I build to clear the most? Cheers, bye.",
+        3120.0,
+    ),
+    "lecture notes": (
+        "Exercise 3. Solve: min z = 4 x1 + 6 x2 + 3 x3 s.t. x1 + x2 + x3 = 20, 2 x1 - x3 >= 4, x2 >= 5, x1, x2, x3 >= "
+        "0 and integer.",
+        82.0,
+    ),
+    "markdown table": (
+        "We bake three cakes. What should we bake to earn the most money?\n\n"
+        "| cake   | flour (g) | sugar (g) | eggs | price |\n|--------|-----------|-----------|------|-------|\n"
+        "| sponge | 200       | 150       | 4    | $12   |\n| tart   | 250       | 100       | 2    | $10   |\n"
+        "| muffin | 100       | 80        | 1    | $5    |\n| in the pantry | 5000 | 3000 | 60 |   |\n",
+        239.0,
+    ),
+    "relay team": (
+        "Four swimmers make a relay team, each swims one leg. Anna needs 66 seconds for back, 70 for breast, 62 for "
+        "butterfly and 55 for crawl. Bea needs 68, 75, 60 and 57, Carla needs 64, 72, 65 and 58, Dora needs 70, 69, 66 "
+        "and 56. Which order is the fastest in total?",
+        248.0,
+    ),
+    "loan book": (
+        "A bank lends $2 million to home buyers and to shopkeepers. Home loans yield 6% and shop loans yield 9%. No "
+        "more than 40% of the money may go to shopkeepers, and at least $500,000 has to go to home buyers. How should "
+        "the bank lend its money for the highest yield?",
+        144000.0,
     ),
 }

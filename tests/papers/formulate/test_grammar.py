@@ -21,7 +21,7 @@ from icml25cli.papers.formulate.grammar.tagger import load_tagger, spans, stem, 
 from icml25cli.papers.formulate.job import formulate_text
 from icml25cli.papers.formulate.search import Search, Settings
 from icml25cli.papers.formulate.tree import Node, counters, document
-from tests.papers.formulate.problems import PROBLEMS, UNSEEN
+from tests.papers.formulate.problems import LATER, PROBLEMS, UNSEEN
 
 FARMER = (
     "A farmer has 10 acres of land and a budget of $100. An acre of wheat costs $2 to plant and brings a profit"
@@ -100,23 +100,33 @@ def test_farmer_of_figure_1_from_its_text():
     assert rows == {"wheat + corn <= 10", "2 wheat + 5 corn <= 100"}
 
 
-@pytest.mark.parametrize("style", PROBLEMS)
+SURE = 0.2  # what the command takes for an answer
+STYLES = PROBLEMS | LATER | UNSEEN
+
+
+@pytest.mark.parametrize("style", STYLES)
 def test_other_styles_are_solved_or_left_alone(style):
-    text, optimum = PROBLEMS[style]
+    text, optimum = STYLES[style]
     outcome = formulate_text(text, Settings())
     if outcome.best is None:
         assert outcome.status == "abstained"
         assert outcome.reason
-    elif outcome.confidence >= 0.2:  # what the command takes for an answer
+    elif outcome.confidence < SURE:
+        assert outcome.doubt
+    else:
         assert objective_of(outcome.best) == pytest.approx(optimum, rel=1e-6)
 
 
-def test_some_of_the_other_styles_are_solved():
+@pytest.mark.parametrize(
+    ("problems", "least"), [(PROBLEMS, 9), (LATER, 8), (UNSEEN, 5)], ids=["made", "later", "unseen"]
+)
+def test_most_of_the_other_styles_are_solved(problems, least):
     solved = 0
-    for text, optimum in PROBLEMS.values():
+    for text, optimum in problems.values():
         outcome = formulate_text(text, Settings())
-        solved += outcome.best is not None and objective_of(outcome.best) == pytest.approx(optimum, rel=1e-6)
-    assert solved >= 4
+        right = outcome.best is not None and objective_of(outcome.best) == pytest.approx(optimum, rel=1e-6)
+        solved += right and outcome.confidence >= SURE
+    assert solved >= least
 
 
 def test_the_numbers_of_the_text_decide_the_model():
@@ -225,13 +235,3 @@ def test_accuracy_on_the_development_problems(tmp_path):
     assert found["best_of_16_5pct"] * of_all >= 0.55
     assert found["pass_at_16_5pct"] * of_all >= 0.70
     assert found["pass_at_16_5pct"] > found["best_of_16_5pct"]
-
-
-@pytest.mark.parametrize("style", UNSEEN)
-def test_styles_it_was_not_made_with_are_not_answered_wrongly_with_confidence(style):
-    text, optimum = UNSEEN[style]
-    outcome = formulate_text(text, Settings())
-    if outcome.best is None:
-        assert outcome.reason
-    elif objective_of(outcome.best) != pytest.approx(optimum, rel=1e-6):
-        assert outcome.confidence <= 0.8

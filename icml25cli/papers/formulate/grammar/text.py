@@ -57,7 +57,8 @@ _SHORT = 6  # words of a part of a sentence that does not speak for itself
 
 def _is_short(lower: Sequence[str], place: int) -> bool:
     """Whether a dot ends an abbreviation, such as ``e.g.`` or ``lbs.``: what follows goes on in small letters."""
-    return place > 0 and (len(lower[place - 1]) == 1 or lower[place - 1] in _ABBREVIATED)
+    before = lower[place - 1] if place else ""
+    return (len(before) == 1 and before.isalpha()) or before in _ABBREVIATED
 
 
 @dataclass(frozen=True)

@@ -1,13 +1,14 @@
-"""Texts of a known form: formulas, tables, and lists that are the data of shipping, assignment, shifts or cutting.
+"""Texts of a known form: formulas, tables, lists with the data of shipping, assignment, shifts or cutting, and things
+described alike, which are chosen or blended.
 
 Each form is read by what any text of it has, and only where every part of its model was found.
 """
 
-from icml25cli.papers.formulate.grammar.structures import algebra, listed, tabled
+from icml25cli.papers.formulate.grammar.structures import algebra, items, listed, tabled
 from icml25cli.papers.formulate.grammar.structures.structure import Structure
 from icml25cli.papers.formulate.grammar.text import Problem
 
 
 def read_structure(problem: Problem) -> Structure | None:
     """The form of a text; None where it has none that is known here."""
-    return algebra.read(problem.text) or tabled.read(problem.text) or listed.read(problem)
+    return algebra.read(problem.text) or tabled.read(problem.text) or listed.read(problem) or items.read(problem)

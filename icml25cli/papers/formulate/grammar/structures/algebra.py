@@ -52,6 +52,8 @@ def read(text: str) -> Structure | None:
             break
         begin, end, said = relation
         for formula in said:
+            if re.fullmatch(r"\w+ >= 0", formula):  # which declarations say
+                continue
             title = f"row_{len(equal) + len(other) + 1}"
             (equal if "==" in formula else other)[title] = formula
             wording[title] = " ".join(text[tokens[begin].start : tokens[end - 1].end].split())
@@ -60,7 +62,11 @@ def read(text: str) -> Structure | None:
         place = end
     if not equal and not other:
         return None
-    missing = tuple(t.text for i, t in enumerate(tokens) if t.kind == "number" and i not in used and t.text != "0")
+    missing = tuple(
+        token.text
+        for i, token in enumerate(tokens)
+        if token.kind == "number" and i not in used and token.text != "0" and not _is_title(tokens, i)
+    )
     expression = written(tokens[first:last])
     return Structure(
         "formulas",
@@ -72,6 +78,12 @@ def read(text: str) -> Structure | None:
         wording,
         -0.2,
     )
+
+
+def _is_title(tokens: list[Token], place: int) -> bool:
+    """Whether a number counts texts: ``Exercise 3``."""
+    titles = ("exercise", "problem", "question", "example", "task", "no", "section", "chapter", "part")
+    return place > 0 and tokens[place - 1].text.lower() in titles
 
 
 def _objective(tokens: list[Token]) -> tuple[Sense, int, int] | None:
@@ -93,7 +105,7 @@ def _objective(tokens: list[Token]) -> tuple[Sense, int, int] | None:
 def _end(tokens: list[Token], first: int, names: set[str] | None) -> int:
     """Behind the formula that begins at ``first``: terms and operators in turn, a number before a symbol its factor."""
     i, wants = first, True  # a term
-    depth = 0
+    opened: list[int] = []
     while i < len(tokens):
         token = tokens[i]
         operator = _OPERATORS.get(token.text)
@@ -105,9 +117,10 @@ def _end(tokens: list[Token], first: int, names: set[str] | None) -> int:
                 break
             wants = False
         elif operator == "(" and (wants or tokens[i - 1].kind == "number"):
-            depth, wants = depth + 1, True
-        elif operator == ")" and depth and not wants:
-            depth -= 1
+            opened.append(i)
+            wants = True
+        elif operator == ")" and opened and not wants:
+            opened.pop()
         elif (operator in ("+", "-") and (not wants or i == first or tokens[i - 1].text == "(")) or (
             operator in ("*", "/") and not wants
         ):
@@ -115,6 +128,7 @@ def _end(tokens: list[Token], first: int, names: set[str] | None) -> int:
         else:
             break
         i += 1
+    i = min([i, *opened])  # a bracket that is not closed belongs to the words around
     while i > first and tokens[i - 1].text in _OPERATORS and tokens[i - 1].text != ")":  # a dash behind a formula
         i -= 1
     return i

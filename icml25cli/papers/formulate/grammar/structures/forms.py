@@ -4,7 +4,7 @@ Knows data. Does not know texts.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any, Literal
 
@@ -264,3 +264,45 @@ def _patterns(stock: Fraction, sizes: Sequence[Fraction]) -> list[tuple[int, ...
         return all(grow((*taken, n), left - n * sizes[place]) for n in range(int(left // sizes[place]), -1, -1))
 
     return found if grow((), stock) and found else None
+
+
+def choice(
+    things: Sequence[Product],
+    limits: Sequence[tuple[str, str, Fraction]],
+    aim: tuple[Sense, str],
+    missing: tuple[str, ...],
+) -> Structure:
+    """Which things are taken, each once or not at all."""
+    whole = mix(things, [(label, "<=" if side == "<=" else ">=", limit) for label, side, limit in limits], aim, 1.0)
+    (declared, _), *_ = whole.variables
+    taken = {name: {**fields, "type": "BINARY"} for name, fields in declared.items()}
+    return replace(whole, form="choice", variables=((taken, 1.0),), missing=missing, sure=-1.0)
+
+
+def blend(
+    things: Sequence[Product],
+    averages: Sequence[tuple[str, str, Fraction]],
+    amount: Fraction,
+    cost: str,
+    missing: tuple[str, ...],
+) -> Structure:
+    """How much of each thing goes into so much of a mixture, whose averages are limited, at least cost."""
+    whole = mix(things, (), ("min", cost), 0.0)
+    names = [*sanitised(thing.name for thing in things)]
+    everything = " + ".join(names)
+    labels = sanitised(label for label, _, _ in averages)
+    parameters = {**whole.parameters, "amount": number(amount)}
+    said: Component = {}
+    for name, (label, side, limit) in zip(labels, averages, strict=True):
+        title = f"average_{name}_{'least' if side == '>=' else 'most'}"
+        parameters |= {
+            name: {n: number(t.takes[label]) for n, t in zip(names, things, strict=True)},
+            title: number(limit),
+        }
+        rates = " + ".join(f"{name}['{each}'] * {each}" for each in names)
+        said[title] = f"{rates} {side} {title} * ({everything})"
+    exact = ({"amount": f"{everything} == amount"}, said, 0.7)
+    at_least = ({}, said | {"amount": f"{everything} >= amount"}, 0.3)
+    return replace(
+        whole, form="blend", parameters=parameters, constraints=(exact, at_least), missing=missing, sure=-1.0
+    )

@@ -23,8 +23,8 @@ from icml25cli.papers.formulate.grammar.structures.tabled import ONE_EACH, WANTE
 from icml25cli.papers.formulate.grammar.tagger import stem
 from icml25cli.papers.formulate.grammar.text import Problem
 
-_MOVED = re.compile(r"\bship|\btransport|\bsend|\bsent\b|\bdeliver|\bsuppl|\btruck|\bhaul|\bserve", re.I)
-_CUT = re.compile(r"\bcut(?:s|ting)?\b|\bsawn?\b|\bslit", re.I)
+_MOVED = re.compile(r"\bship|\btransport|\bsend|\bsent\b|\bdeliver|\bsuppl|\bhaul|\bserve", re.I)
+_CUT = re.compile(r"\bcuts?\b|\bcutting (?!machine)|\bsawn?\b|\bslit", re.I)
 _IN_TURN = re.compile(r"consecutive|in a row|in succession|on end", re.I)
 _DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 
@@ -34,7 +34,8 @@ def read(problem: Problem) -> Structure | None:
     listed = Listed(problem)
     if not listed.series:
         return None
-    return _rota(listed) or _cutting(listed) or _grid(listed)
+    found = _rota(listed) or _cutting(listed) or _grid(listed)
+    return None if found is None or found.missing else found  # lists that leave numbers over are of another form
 
 
 # --- rows by columns ---------------------------------------------------------------------------------------------
@@ -114,7 +115,7 @@ def _shipped(listed: Listed, group: Sequence[Series], margins: Sequence[Series])
     if columns is None:
         columns = tuple(str(place) for place in range(1, width + 1))
     cells = _cells(group, columns)
-    if cells is None:
+    if cells is None or _side(listed, row_limits[0], "<=") != "<=":
         return None
     kind = rows[0].split()[0] + "s" if " " in rows[0] else "origins"
     grid = Grid(
@@ -122,7 +123,7 @@ def _shipped(listed: Listed, group: Sequence[Series], margins: Sequence[Series])
         columns,
         cells,
         tuple(quantity.value for quantity in row_limits),
-        _side(listed, row_limits[0], "<="),
+        "<=",
         tuple(quantity.value for quantity in column_limits),
         _side(listed, column_limits[0], ">="),
         (kind.lower(), "destinations"),

@@ -80,7 +80,7 @@ def _products(table: Table, rest: str, sense: Sense | None, missing: tuple[str, 
     rows = range(len(table.rows))
     limited = [row for row in rows if table.number(row, place) is not None]
     aims = [row for row in rows if row not in limited]
-    if len(aims) != 1 or not limited:
+    if len(aims) != 1 or not limited or _marginal((table.rows[aims[0]],)):
         return None
     products = [column for column in range(len(table.columns)) if column != place]
     names = [table.columns[column] for column in products]
