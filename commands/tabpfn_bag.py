@@ -32,8 +32,8 @@ def run(
     context_size: own.ContextSize = 1000,
     batch: own.Batch = 256,
     epochs: own.Epochs = 200,
-    patience: own.Patience = 50,
-    lr: own.Rate = 3e-3,
+    patience: own.Patience = 12,
+    lr: own.Rate = 2e-3,
     wd: own.Decay = 0.02,
     overlap: own.Overlap = False,
     aggregate: own.Aggregate = own.AggregateName.logit,
@@ -77,8 +77,8 @@ def fit(
     target: own.Target = None,
     method: own.Method = own.MethodName.beta,
     valid: Annotated[
-        str | None, typer.Option("--valid", metavar="TABLE", help="Rows to stop by. [default: a fifth of TABLE]")
-    ] = None,
+        str, typer.Option("--valid", metavar="SHARE|TABLE", help="Rows that decide when to stop: a share, or others.")
+    ] = "0.2",
     pfn: own.Pfn = "nano",
     k: own.K = 8,
     arch: own.ArchName = own.Arch.mini,
@@ -87,8 +87,8 @@ def fit(
     context_size: own.ContextSize = 1000,
     batch: own.Batch = 256,
     epochs: own.Epochs = 200,
-    patience: own.Patience = 50,
-    lr: own.Rate = 3e-3,
+    patience: own.Patience = 12,
+    lr: own.Rate = 2e-3,
     wd: own.Decay = 0.02,
     overlap: own.Overlap = False,
     aggregate: own.Aggregate = own.AggregateName.logit,
@@ -98,13 +98,15 @@ def fit(
     force: opt.Force = False,
     seed: opt.Seed = 0,
     threads: opt.Threads = None,
+    resume: opt.Resume = False,
+    fresh: opt.Fresh = False,
     as_json: opt.Json = False,
 ) -> None:
-    """Fit TABLE and write the model, one file without code in it."""
+    """Fit TABLE and write the model, one file without code in it; training that was cut short goes on."""
     from icml25cli.core.files import check_file
     from icml25cli.core.parallel import set_threads
     from icml25cli.core.progress import warnings_so_far
-    from icml25cli.papers.tabpfn_bag.model import fit_model
+    from icml25cli.papers.tabpfn_bag.job import fit_resumably
     from icml25cli.papers.tabpfn_bag.nets import load_net
     from icml25cli.papers.tabpfn_bag.readers import read_table, separated, target_of
     from icml25cli.papers.tabpfn_bag.saved import save_model
@@ -113,13 +115,14 @@ def fit(
     check_file(output, force=force)
     net, frame = load_net(pfn), read_table(table)
     named = target_of(frame, target)
-    other = None
-    if valid is not None:
+    share, other = own.share(valid), None
+    if share is None:
         check = read_table(valid)
         target_of(check, named)
         other = separated(check, named)
     set_threads(threads)
-    model = fit_model(*separated(frame, named), net, own.fit_options(ctx.params), valid=other)
+    options = own.fit_options(ctx.params, valid=share or 0.2)
+    model = fit_resumably(*separated(frame, named), net, options, valid=other, resume=resume, fresh=fresh)
     save_model(model, output, force=force)
     facts = {key: value for key, value in model.facts.items() if key != "history"}
     report.params = {"verb": "fit", "table": table, "target": named, "rows": len(frame), "method": method.value, "k": k}

@@ -92,11 +92,26 @@ Fallback = Annotated[
 ]
 TimeLimit = Annotated[
     Any,
-    typer.Option("--time-limit", metavar="TIME", parser=seconds, help="Of a fit: 300, 90s, 5m; 0 for no limit."),
+    typer.Option("--time-limit", metavar="TIME", parser=seconds, help="Of a fit: 300, 90s, 5m; 0 for none."),
 ]
 
 
-def fit_options(given: Mapping[str, Any], *, valid: float = 0.2) -> "Options":
+def share(text: str) -> float | None:
+    """The share of rows that a number says; None for the name of a table.
+
+    Raises:
+        BadParameter: the number is no share.
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    if not 0 < value < 1:
+        raise typer.BadParameter(f"--valid {text} is no share of the rows: give a number between 0 and 1.")
+    return value
+
+
+def fit_options(given: Mapping[str, Any], *, valid: float = 0.2, processor_time: bool = False) -> "Options":
     """What the options of a verb, by their parameters' names, say about fits; what it has not is at its default."""
     from icml25cli.papers.tabpfn_bag.finetune import Recipe
     from icml25cli.papers.tabpfn_bag.model import Options
@@ -111,6 +126,7 @@ def fit_options(given: Mapping[str, Any], *, valid: float = 0.2) -> "Options":
         disjoint=not given["overlap"],
         aggregate=given["aggregate"].value,
         time_limit=given["time_limit"] or None,
+        processor_time=processor_time,
         seed=given["seed"],
     )
     plain = Options(recipe=recipe)

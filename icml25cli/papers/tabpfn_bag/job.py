@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
 from jaxtyping import Float64, Int64
 from numpy import ndarray
 from pandas.util import hash_pandas_object
@@ -25,10 +26,11 @@ from icml25cli.papers.tabpfn_bag.baselines import BASELINES, baseline_probabilit
 from icml25cli.papers.tabpfn_bag.contexts import stratified_bootstrap
 from icml25cli.papers.tabpfn_bag.labels import labelled, split_off
 from icml25cli.papers.tabpfn_bag.metrics import evaluate
-from icml25cli.papers.tabpfn_bag.model import METHODS, Options, fit_model
+from icml25cli.papers.tabpfn_bag.model import METHODS, Model, Options, fit_model
 from icml25cli.papers.tabpfn_bag.network import Pfn
 
 Row = dict[str, Any]
+STATE = "training.pt"  # unit of a fit's run
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,10 +119,46 @@ def compare(
     return rows, found, split.held_labels
 
 
-def table_print(frame: pd.DataFrame, labels: Int64[ndarray, "n"]) -> dict[str, Any]:
+def fit_resumably(
+    frame: pd.DataFrame,
+    target: pd.Series,
+    net: Pfn,
+    options: Options,
+    *,
+    valid: tuple[pd.DataFrame, pd.Series] | None = None,
+    resume: bool = False,
+    fresh: bool = False,
+) -> Model:
+    """``fit_model``, whose training goes on where an earlier call of the same was cut short, to the same numbers.
+
+    Raises:
+        ToolboxError: as ``fit_model``; also where ``resume`` finds nothing to go on from.
+    """
+    tables = [(frame, target), *([valid] if valid else [])]
+    inputs = {
+        "tables": [table_print(part, classes) for part, classes in tables],
+        "method": options.method,
+        **what_is_fitted(net, options),
+    }
+    directory = run_directory("tabpfn-bag-fit", fingerprint(inputs), None)
+    with Run.open(directory, inputs, resume=resume, fresh=fresh) as run:
+
+        def load() -> dict[str, Any] | None:
+            return torch.load(run.path(STATE), weights_only=True) if run.has(STATE) else None
+
+        def keep(state: dict[str, Any]) -> None:
+            run.write(STATE, lambda path: torch.save(state, path))
+
+        return fit_model(frame, target, net, options, valid=valid, load=load, keep=keep)
+
+
+def table_print(frame: pd.DataFrame, classes: pd.Series | ndarray) -> dict[str, Any]:
     """What a run is fingerprinted by of a table."""
-    rows = np.asarray(hash_pandas_object(frame.astype(object), index=False))  # type: ignore[reportCallIssue]
-    return {"rows": rows, "columns": list(map(str, frame.columns)), "labels": labels}
+
+    def hashed(values: pd.DataFrame | pd.Series) -> ndarray:
+        return np.asarray(hash_pandas_object(values.astype(object), index=False))  # type: ignore[reportCallIssue]
+
+    return {"rows": hashed(frame), "columns": list(map(str, frame.columns)), "classes": hashed(pd.Series(classes))}
 
 
 def what_is_fitted(net: Pfn, options: Options) -> dict[str, Any]:
@@ -130,7 +168,7 @@ def what_is_fitted(net: Pfn, options: Options) -> dict[str, Any]:
 
 def judge(name: str, split: Split, net: Pfn, options: Options) -> tuple[Row, Float64[ndarray, "m classes"]]:
     """Fit a method or baseline and judge it; figures, and class probabilities of the held-out rows."""
-    began = time.monotonic()
+    began, busy = time.monotonic(), time.process_time()
     facts: dict = {}
     if name in METHODS:
         target = pd.Series(split.train_labels)
@@ -138,16 +176,18 @@ def judge(name: str, split: Split, net: Pfn, options: Options) -> tuple[Row, Flo
         facts, predict = model.facts, model.probabilities
     else:
         predict = baseline_probabilities(name, split.train, split.train_labels, options.recipe.seed)
-    fitted = time.monotonic()
+    fitted, spent = time.monotonic(), time.process_time() - busy
     p = predict(split.held)
     seconds = time.monotonic() - fitted
     return {
         "method": name,
         **evaluate(p, split.held_labels),
         "fit_seconds": fitted - began,
+        "fit_processor_seconds": spent,
         "predict_seconds": seconds,
         "trainable_parameters": facts.get("trainable_parameters"),
         "used": facts.get("used", name),
         "stopped": facts.get("stopped"),
         "steps": facts.get("steps"),
+        **{key: facts[key] for key in ("gain_over_frozen", "gain_over_frozen_se") if key in facts},
     }, p
