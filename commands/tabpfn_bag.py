@@ -36,31 +36,41 @@ def run(
     lr: own.Rate = 2e-3,
     wd: own.Decay = 0.02,
     overlap: own.Overlap = False,
+    replace: own.Replace = False,
     aggregate: own.Aggregate = own.AggregateName.logit,
     many_class: own.ManyClass = own.ManyClassName.ecoc,
     fallback: own.Fallback = True,
     time_limit: own.TimeLimit = 300.0,
+    plot: opt.Plot = None,
+    force: opt.Force = False,
     seed: opt.Seed = 0,
     threads: opt.Threads = None,
     resume: opt.Resume = False,
     fresh: opt.Fresh = False,
     as_json: opt.Json = False,
 ) -> None:
-    """Hold out a fifth of TABLE, fit the method and its baselines on the rest, and judge them."""
+    """Hold out a fifth of TABLE, fit the method and its baselines on the rest, judge; --plot draws calibration."""
     from icml25cli.core.parallel import set_threads
+    from icml25cli.core.plots import check_figure, save_figure
     from icml25cli.core.progress import warnings_so_far
+    from icml25cli.papers.tabpfn_bag import figures
     from icml25cli.papers.tabpfn_bag.job import compare
     from icml25cli.papers.tabpfn_bag.nets import load_net
     from icml25cli.papers.tabpfn_bag.readers import read_table, separated, target_of
 
+    if plot:
+        check_figure(plot, force=force)
     report = Report("tabpfn-bag", seed=seed, device="cpu")
     net, frame = load_net(pfn), read_table(table)
     named = target_of(frame, target)
     set_threads(threads)
     methods = list(dict.fromkeys([method.value, *(baseline or ("frozen", "tabm", "hgb", "rf", "logreg"))]))
-    rows, _, _ = compare(
+    rows, found, labels = compare(
         *separated(frame, named), net, methods, own.fit_options(ctx.params), resume=resume, fresh=fresh
     )
+    if plot:
+        save_figure(figures.calibration(found, labels), plot, force=force)
+        report.artefacts.append(str(plot))
     report.params = {"table": table, "target": named, "rows": len(frame), "method": method.value, "k": k}
     report.rows = [*rows]
     report.metrics = {key: v for key, v in rows[0].items() if isinstance(v, float)}
@@ -91,6 +101,7 @@ def fit(
     lr: own.Rate = 2e-3,
     wd: own.Decay = 0.02,
     overlap: own.Overlap = False,
+    replace: own.Replace = False,
     aggregate: own.Aggregate = own.AggregateName.logit,
     many_class: own.ManyClass = own.ManyClassName.ecoc,
     fallback: own.Fallback = True,
@@ -177,31 +188,46 @@ def evaluate_model(
     model: own.ModelFile,
     table: own.Table,
     target: own.Target = None,
+    min_auc: Annotated[float, typer.Option("--min-auc", min=0.0, max=1.0, help="Exit 1 below this.")] = 0.0,
+    plot: opt.Plot = None,
+    force: opt.Force = False,
     threads: opt.Threads = None,
     as_json: opt.Json = False,
 ) -> None:
-    """Judge MODEL on the rows of TABLE, whose classes are known."""
+    """Judge MODEL on the rows of TABLE, whose classes are known; --plot draws its calibration."""
+    from icml25cli.core.errors import CheckFailed
     from icml25cli.core.parallel import set_threads
+    from icml25cli.core.plots import check_figure, save_figure
     from icml25cli.core.progress import warn, warnings_so_far
-    from icml25cli.papers.tabpfn_bag.labels import numbers_of
+    from icml25cli.papers.tabpfn_bag.figures import calibration
+    from icml25cli.papers.tabpfn_bag.job import on_known_classes
     from icml25cli.papers.tabpfn_bag.metrics import evaluate
     from icml25cli.papers.tabpfn_bag.readers import read_table, separated, target_of
     from icml25cli.papers.tabpfn_bag.saved import load_model
 
+    if plot:
+        check_figure(plot, force=force)
     report = Report("tabpfn-bag", device="cpu")
     fitted, frame = load_model(model), read_table(table)
     named = target_of(frame, target)
     set_threads(threads)
-    labels = numbers_of(separated(frame, named)[1], fitted.classes)
-    if (labels < 0).any():
-        warn(f"{(labels < 0).sum():,} rows have no class that the model knows and are left out")
-    known = frame.loc[labels >= 0]
-    figures = evaluate(fitted.probabilities(known), labels[labels >= 0])
-    report.params = {"verb": "eval", "model": str(model), "table": table, "rows": len(known)}
+    p, labels = on_known_classes(fitted, *separated(frame, named))
+    if len(labels) < len(frame):
+        warn(f"{len(frame) - len(labels):,} rows have no class that the model knows and are left out")
+    figures = evaluate(p, labels)
+    report.params = {"verb": "eval", "model": str(model), "table": table, "rows": len(labels)}
     report.rows = [{"method": fitted.options.method, **figures}]
     report.metrics = {**figures}
     report.warnings = list(warnings_so_far())
+    if plot:
+        save_figure(calibration({fitted.options.method: p}, labels), plot, force=force)
+        report.artefacts.append(str(plot))
+    report.answer = {"status": "done" if figures["auc"] >= min_auc else "below"}
     show(report, as_json=as_json)
+    if figures["auc"] < min_auc:
+        raise CheckFailed(
+            f"the AUC is {figures['auc']:.4f}, below --min-auc {min_auc:g}", hint="fit on more rows, or for longer"
+        )
 
 
 for verb in (*tabpfn_bag_bench.VERBS, *tabpfn_bag_more.VERBS):

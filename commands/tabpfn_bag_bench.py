@@ -35,6 +35,7 @@ def bench(
     lr: own.Rate = 2e-3,
     wd: own.Decay = 0.02,
     overlap: own.Overlap = False,
+    replace: own.Replace = False,
     aggregate: own.Aggregate = own.AggregateName.logit,
     many_class: own.ManyClass = own.ManyClassName.ecoc,
     fallback: own.Fallback = True,

@@ -48,6 +48,7 @@ class BetaClassifier(ClassifierMixin, BaseEstimator):
         wd: float = 0.02,
         dropout: float = 0.15,
         valid: float = 0.2,
+        replace: bool = False,
         aggregate: str = "logit",
         many_class: str = "ecoc",
         fallback: bool = True,
@@ -66,6 +67,7 @@ class BetaClassifier(ClassifierMixin, BaseEstimator):
         self.wd = wd
         self.dropout = dropout
         self.valid = valid
+        self.replace = replace
         self.aggregate = aggregate
         self.many_class = many_class
         self.fallback = fallback
@@ -86,6 +88,8 @@ class BetaClassifier(ClassifierMixin, BaseEstimator):
         """
         frame = self._frame(X, y=y, reset=True)
         y = column_or_1d(y, warn=True)
+        if pd.isna(y).any():
+            raise ValueError("Input y contains NaN.")
         check_classification_targets(y)
         self.classes_, numbers = np.unique(y, return_inverse=True)
         if len(self.classes_) < 2:
@@ -112,6 +116,7 @@ class BetaClassifier(ClassifierMixin, BaseEstimator):
                 paths=self.k,
                 kind=self.arch,
                 dropout=self.dropout,
+                added=not self.replace,
                 valid=self.valid,
                 many_class=self.many_class,  # type: ignore[arg-type]
                 fallback=self.fallback,

@@ -17,19 +17,20 @@ from jaxtyping import Float64, Int64
 from numpy import ndarray
 from pandas.util import hash_pandas_object
 
-from icml25cli.core.errors import UsageError
+from icml25cli.core.errors import InputError, UsageError
 from icml25cli.core.files import write_json
 from icml25cli.core.progress import track
 from icml25cli.core.runs import Run, fingerprint, run_directory
 from icml25cli.core.tables import read_array, write_array
 from icml25cli.papers.tabpfn_bag.baselines import BASELINES, baseline_probabilities
 from icml25cli.papers.tabpfn_bag.contexts import stratified_bootstrap
-from icml25cli.papers.tabpfn_bag.labels import labelled, split_off
+from icml25cli.papers.tabpfn_bag.labels import labelled, numbers_of, split_off
 from icml25cli.papers.tabpfn_bag.metrics import evaluate
 from icml25cli.papers.tabpfn_bag.model import METHODS, Model, Options, fit_model
 from icml25cli.papers.tabpfn_bag.network import Pfn
 
 Row = dict[str, Any]
+SHOWN = 10  # classes in a message
 STATE = "training.pt"  # unit of a fit's run
 
 
@@ -150,6 +151,24 @@ def fit_resumably(
             run.write(STATE, lambda path: torch.save(state, path))
 
         return fit_model(frame, target, net, options, valid=valid, load=load, keep=keep)
+
+
+def on_known_classes(
+    model: Model, frame: pd.DataFrame, target: pd.Series
+) -> tuple[Float64[ndarray, "n classes"], Int64[ndarray, "n"]]:
+    """Probabilities of the rows whose class the model knows, and their classes' numbers.
+
+    Raises:
+        InputError: there is no such row, or a column is missing.
+    """
+    labels = numbers_of(target, model.classes)
+    if not (labels >= 0).any():
+        raise InputError(
+            f"no row has a class that the model knows: {', '.join(map(str, model.classes[:SHOWN]))}",
+            hint="check that --target is the column it was fitted on",
+        )
+    known = frame.loc[labels >= 0].reset_index(drop=True)
+    return model.probabilities(known), labels[labels >= 0]
 
 
 def table_print(frame: pd.DataFrame, classes: pd.Series | ndarray) -> dict[str, Any]:
