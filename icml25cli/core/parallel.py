@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import sys
 import threading
@@ -31,6 +32,18 @@ def usable_cpus() -> int:
     from joblib import cpu_count
 
     return cpu_count()
+
+
+def shard_of(written: str) -> tuple[int, int]:
+    """``2/8``, the second part of eight, as numbers.
+
+    Raises:
+        UsageError: it is no part of a whole.
+    """
+    part = re.fullmatch(r"(\d{1,6})/(\d{1,6})", written)
+    if part is None or not 1 <= int(part[1]) <= int(part[2]):
+        raise UsageError(f"--shard {written} is no part of a whole", hint="--shard 2/8 is the second of eight")
+    return int(part[1]), int(part[2])
 
 
 def set_threads(threads: int | None) -> None:

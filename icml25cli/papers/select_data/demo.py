@@ -9,6 +9,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from icml25cli.core.models import resolve
 from icml25cli.papers.select_data.compare import Trial, judge_selection
@@ -74,4 +77,43 @@ def run_world(
     if tune:
         base = judge_selection(job, [], trial, reward, seed)
         found.append(Result("base", seed, {}, float(base.values.mean()), None, base.seconds))
+    return found
+
+
+def rows(results: Sequence[Result]) -> list[dict[str, Any]]:
+    """A row a method and seed."""
+    return [
+        {
+            "method": result.method,
+            "seed": result.seed,
+            "helping": result.helping if result.selection else None,
+            **{
+                kind.replace(" ", "_"): result.picked.get(kind, 0)
+                for kind in ("helpful", "same style", "wrong", "other")
+            },
+            "metric": result.accuracy,
+            "half_overlap": result.selection.signal.half_overlap
+            if result.selection and result.selection.signal
+            else None,
+        }
+        for result in results
+    ]
+
+
+def summary(results: Sequence[Result]) -> list[dict[str, Any]]:
+    """A row a method: means over seeds."""
+    found = []
+    for method in dict.fromkeys(result.method for result in results):
+        mine = [result for result in results if result.method == method]
+        metrics = [result.accuracy for result in mine if result.accuracy is not None]
+        found.append(
+            {
+                "method": method,
+                "selected": len(mine[0].selection.places) if mine[0].selection else 0,
+                "helping": float(np.mean([result.helping for result in mine])),
+                "metric": float(np.mean(metrics)) if metrics else None,
+                "metric_sd": float(np.std(metrics, ddof=1)) if len(metrics) > 1 else None,
+                "seconds": round(sum(result.seconds for result in mine), 3),
+            }
+        )
     return found

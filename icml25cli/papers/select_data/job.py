@@ -38,7 +38,7 @@ from icml25cli.papers.select_data.rows import Pool, Row
 from icml25cli.papers.select_data.sampling import Answer, prompt_groups
 from icml25cli.papers.select_data.scoring import Scores, Subtasks, influence, normalized, score
 from icml25cli.papers.select_data.signal import ADVICE, halves
-from icml25cli.papers.select_data.store import ROWS, block_name, read_block
+from icml25cli.papers.select_data.store import ROWS, block_name, sound_block
 from icml25cli.papers.select_data.tokens import Coder, Example
 from icml25cli.papers.select_data.training import checkpoint_weights, shares, train
 from icml25cli.papers.select_data.work import Block, Draw, Place, collect, draw_all
@@ -80,13 +80,16 @@ class Job:
         *,
         foreign: Foreign | None = None,
         given: Sequence[Sequence[str]] | None = None,
+        test: Sequence[Row] = (),
     ) -> None:
         """
         Args:
             given: answers of another model to each validation prompt, instead of drawn ones.
+            test: rows to judge tuned models by.
         """
         self.source, self.pool, self.validation, self.subtasks = source, pool, list(validation), subtasks
         self.settings, self.space, self.means = settings, space, means
+        self.test = tuple(test)
         self._foreign, self.given = foreign, given
         if foreign and foreign.optimizer is None and settings.precondition == "adam":
             raise UsageError("--adapter needs --optimizer for Adam's features", hint="or use --precond sgd")
@@ -128,7 +131,7 @@ class Job:
         """The checkpoints that count, their weights summing to one."""
         run = self.space.open("warmup", self._warmup_inputs)
         found = self._bring(run) if self._foreign else self._warm_up(run)
-        chosen = [found[i] for i in _numbers(self.settings.checkpoints, len(found))]
+        chosen = [found[i] for i in chosen_checkpoints(self.settings.checkpoints, len(found))]
         weights = shares([checkpoint.weight for checkpoint in chosen])
         return [replace(checkpoint, weight=w) for checkpoint, w in zip(chosen, weights, strict=True)]
 
@@ -210,6 +213,33 @@ class Job:
         ]
         collect(blocks, self.means, "gradients of the pool, blocks")
         return [[run.path(block_name(i, j)) for j in range(self.block_count)] for i in range(len(checkpoints))]
+
+    def check_answers(self) -> None:
+        """Refuse validation rows whose answers LESS would be about.
+
+        Raises:
+            InputError: a row has no answer.
+        """
+        for row in self.validation:
+            if not (row.conversation.answer or "").strip():
+                raise InputError(
+                    f"{row.place} has no answer, and LESS is about the loss of answers",
+                    hint="give every validation row an answer, or use --method nice, which needs none",
+                )
+
+    def check_policy(self) -> None:
+        """Refuse validation rows whose answers the policy compares with.
+
+        Raises:
+            InputError: a row has no answer.
+        """
+        name = self.settings.policy.name
+        missing = next((row for row in self.validation if row.conversation.answer is None), None)
+        if missing and self.settings.policy.needs_reference:
+            raise InputError(
+                f"{missing.place} has no answer, and --policy {name} compares with it",
+                hint="use --policy vanilla or rejection",
+            )
 
     # --- answers and rewards -----------------------------------------------------------------------------------------
 
@@ -315,10 +345,7 @@ class Job:
         policy = self.settings.policy
         references: list[float | None] = [None] * len(self.validation)
         if policy.needs_reference or self.settings.protect:
-            missing = next((row for row in self.validation if row.conversation.answer is None), None)
-            if missing and policy.needs_reference:
-                raise InputError(f"{missing.place} has no answer, and --policy {policy.name} compares with it",
-                                 hint="use --policy vanilla or rejection")  # fmt: skip
+            self.check_policy()
             asked = [Asked.of(row, row.conversation.answer or "") for row in self.validation]
             references = [None if np.isnan(value) else value for value in judge_all(reward, asked)]
         found = []
@@ -364,7 +391,9 @@ class Job:
         collect(blocks, self.means, "gradients of answers, blocks")
         found = []
         for i in range(len(self.checkpoints)):
-            parts = [_sound(run.path(block_name(i, j))).reshape(3, len(group), -1) for j, group in enumerate(groups)]
+            parts = [
+                sound_block(run.path(block_name(i, j))).reshape(3, len(group), -1) for j, group in enumerate(groups)
+            ]
             joined = np.concatenate(parts, axis=1)
             found.append({name: normalized(joined[p]) for p, name in enumerate(PARTS)})
         return found
@@ -415,12 +444,7 @@ class Job:
         Raises:
             InputError: a validation row has no answer.
         """
-        for row in self.validation:
-            if not (row.conversation.answer or "").strip():
-                raise InputError(
-                    f"{row.place} has no answer, and LESS is about the loss of answers",
-                    hint="give every validation row an answer, or use --method nice, which needs none",
-                )
+        self.check_answers()
         examples = tuple(self.coder.example(row) for row in self.validation)
         inputs = self._feature_inputs | {"rows": [example.fingerprint for example in examples]}
         run = self.space.open("reference", inputs)
@@ -444,7 +468,7 @@ class Job:
         ]
         collect(blocks, self.means, "gradients of references, blocks")
         return [
-            normalized(np.concatenate([_sound(run.path(block_name(i, j))) for j in range(len(starts))]))
+            normalized(np.concatenate([sound_block(run.path(block_name(i, j))) for j in range(len(starts))]))
             for i in range(len(self.checkpoints))
         ]
 
@@ -457,7 +481,7 @@ class Job:
         for i, checkpoint in enumerate(self.checkpoints):
             by_block: dict[str, list[Any]] = {name: [] for name in means}
             for file in files[i]:
-                block = _sound(file)
+                block = sound_block(file)
                 for name, gradients in validation[i].items():
                     values = influence(block, gradients, checkpoint.weight)
                     by_block[name].append(self.subtasks.means(values))
@@ -470,19 +494,12 @@ class Job:
         files = self.gradients()
         total = np.zeros(len(self.validation), np.float32)
         for i, checkpoint in enumerate(self.checkpoints):
-            row = _sound(files[i][place // ROWS])[place % ROWS][None]
+            row = sound_block(files[i][place // ROWS])[place % ROWS][None]
             total += influence(row, validation[i]["all"], checkpoint.weight)[0]
         return total
 
 
-def _sound(path: Path) -> Float32[ndarray, "rows k"]:
-    found = read_block(path)
-    if found is None:
-        raise InputError(f"{path} is damaged", hint="repeat the command: what is damaged is made again")
-    return found
-
-
-def _numbers(listed: str, count: int) -> list[int]:
+def chosen_checkpoints(listed: str, count: int) -> list[int]:
     """``all``, ``last`` or ``1,3`` as places among ``count`` checkpoints."""
     if listed in ("all", "last"):
         return list(range(count)) if listed == "all" else [count - 1]

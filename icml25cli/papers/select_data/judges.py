@@ -68,7 +68,7 @@ def code_of(one: Asked, entry: Any) -> str:
 class RewardModel:
     """A sequence classifier with one output, or two of which the second is for a good answer."""
 
-    note = None
+    note, needs_reference = None, False
 
     def __init__(self, name: str) -> None:
         from icml25cli.core.models import load_classifier
@@ -114,6 +114,8 @@ def judge(address: str) -> _Judge:
 
 class _Judge:
     """Prefers an answer to the row's own, asked both ways round, draws counting half; rates it where there is none."""
+
+    needs_reference = False
 
     def __init__(self, spec: str, client: Any, model: str) -> None:
         self.spec, self._client, self._model = spec, client, model
@@ -209,7 +211,7 @@ def function(named: str) -> Each:
 class Command:
     """A command that reads JSON lines of prompt, answer and row, and writes a number a line."""
 
-    note = None
+    note, needs_reference = None, False
 
     def __init__(self, command: str) -> None:
         self.spec = f"cmd:{command}"

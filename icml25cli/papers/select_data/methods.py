@@ -6,7 +6,7 @@ Knows the job, the baselines and scores. Does not know how a selection is judged
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,7 @@ from icml25cli.core.errors import UsageError
 from icml25cli.core.models import load_model
 from icml25cli.papers.select_data import baselines
 from icml25cli.papers.select_data.job import PARTS, Job
-from icml25cli.papers.select_data.rewards import Reward
+from icml25cli.papers.select_data.rewards import Reward, check_references
 from icml25cli.papers.select_data.scoring import Scores, diverse, normalized, top
 from icml25cli.papers.select_data.signal import Signal, measure, overlap
 from icml25cli.papers.select_data.store import ROWS, read_block
@@ -49,6 +49,23 @@ class Selection:
     notes: tuple[str, ...] = field(default=())
 
 
+def check_methods(job: Job, methods: Sequence[str], reward: Reward | None) -> None:
+    """Refuse, before any work, what one of the methods cannot do.
+
+    Raises:
+        UsageError: NICE has no reward.
+        InputError: a validation or test row lacks an answer that LESS, a reward or a policy needs.
+    """
+    if "nice" in methods:
+        if reward is None:
+            raise UsageError("--method nice needs a --reward", hint="such as exact, json-valid or length:max=50")
+        job.check_policy()
+    if reward is not None:
+        check_references(reward, [*job.validation, *job.test])
+    if "less" in methods:
+        job.check_answers()
+
+
 def select(job: Job, method: str, choice: Choice, reward: Reward | None, *, seed: int | None = None) -> Selection:
     """The rows that ``method`` picks.
 
@@ -63,9 +80,9 @@ def select(job: Job, method: str, choice: Choice, reward: Reward | None, *, seed
     """
     began = time.monotonic()
     seed = job.settings.seed if seed is None else seed
+    check_methods(job, [method], reward)
     if method == "nice":
-        if reward is None:
-            raise UsageError("--method nice needs a --reward", hint="such as exact, json-valid or length:max=50")
+        assert reward
         return _nice(job, choice, reward, began)
     if method == "full":
         scores = _plain(np.zeros(len(job.pool.rows), np.float32))

@@ -58,6 +58,11 @@ class Reward(Protocol):
         """A sentence that a report must show."""
         ...
 
+    @property
+    def needs_reference(self) -> bool:
+        """Whether it compares with the rows' own answers."""
+        ...
+
     def __call__(self, asked: Sequence[Asked]) -> list[float]:
         """A number an answer; NaN for one that cannot be judged."""
         ...
@@ -76,11 +81,6 @@ class Each:
         return [self._one(one) for one in asked]
 
     def _one(self, one: Asked) -> float:
-        if self.needs_reference and one.reference is None:
-            raise InputError(
-                f"--reward {self.spec} compares with answers, and a validation row has none: {one.question[:80]!r}",
-                hint="give the rows answers, or a reward that needs none, such as json-valid or length:max=50",
-            )
         try:
             return float(self.judge(one))
         except InputError:
@@ -115,6 +115,19 @@ def make_reward(spec: str, *, unsafe_local: bool = False) -> Reward:
         wrong = "takes nothing after its name" if name in (*_PLAIN, "unit-tests") else "is not complete"
         raise UsageError(f"--reward {spec} {wrong}", hint=f"rewards: {SPECS}")
     raise UsageError(f"--reward {spec} is none", hint=f"did you mean {near}?" if near else f"rewards: {SPECS}")
+
+
+def check_references(reward: Reward, rows: Sequence[Row]) -> None:
+    """Refuse, before any work, rows without the answers that a reward compares with.
+
+    Raises:
+        InputError: a row has none.
+    """
+    if reward.needs_reference and (row := next((row for row in rows if row.conversation.answer is None), None)):
+        raise InputError(
+            f"{row.place} has no answer, and --reward {reward.spec} compares with it",
+            hint="give the rows answers, or a reward that needs none, such as json-valid or length:max=50",
+        )
 
 
 def judge_all(reward: Reward, asked: Sequence[Asked]) -> list[float]:

@@ -44,6 +44,27 @@ def read_block(path: Path) -> Float32[ndarray, "rows k"] | None:
     return features if hashlib.sha256(features.tobytes()).hexdigest() == digest else None
 
 
+def read_whole(paths: Sequence[Path]) -> list[Float32[ndarray, "rows k"]]:
+    """The features of several blocks.
+
+    Raises:
+        InputError: one is absent or damaged.
+    """
+    return [sound_block(path) for path in paths]
+
+
+def sound_block(path: Path) -> Float32[ndarray, "rows k"]:
+    """The features of a block.
+
+    Raises:
+        InputError: it is absent or damaged.
+    """
+    found = read_block(path)
+    if found is None:
+        raise InputError(f"{path} is damaged", hint="repeat the command: what is damaged is made again")
+    return found
+
+
 def is_sound(run: Run, unit: str) -> bool:
     """Whether a block is there and as it was written; a damaged one is thrown away."""
     if not run.has(unit):

@@ -1,10 +1,10 @@
-"""Two small worlds in which what helps is known, made from scratch: a language, a model that speaks it, rows to choose from.
+"""Two small worlds in which what helps is known, made from scratch: a language, a model of it, rows to choose from.
 
 Twenty keys have one of eight colours each. A model of two layers knows how answers sound, not which colour a key has.
 Rows of the pool tell the right colour in one style of answer or another, a wrong one, or are about something else; the
 metric is whether the first colour of a drawn answer is right. In the world ``unseen-style`` reference answers are in a
-style that the model has never met, so that learning to predict them is mostly learning the style; in ``seen-style`` they
-are in one that it knows. Knows models and rows. Does not know the method.
+style that the model has never met, so that learning to predict them is mostly learning the style; in ``seen-style``
+they are in one that it knows. Knows models and rows. Does not know the method.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from icml25cli.core.files import atomic_path
 from icml25cli.core.models import quiet_transformers
 from icml25cli.core.progress import track
 from icml25cli.papers.select_data.adapters import Adapter
@@ -68,7 +69,7 @@ def right_colour(name: str = "first-colour") -> Each:
 
 
 def settings_of(seed: int) -> Settings:
-    """The settings in which the worlds were measured: their models are small, so rates are large and drawing is free."""
+    """The settings in which worlds are measured: models are small, so rates are large, and drawing is unfiltered."""
     return Settings(
         adapter=Adapter(rank=16, alpha=64, targets="all-linear", seed=seed),
         recipe=Recipe(learning_rate=1e-3, batch_size=16, seed=seed),
@@ -90,7 +91,9 @@ def make_world(folder: Path, name: Name, seed: int, sizes: Sizes | None = None) 
     colours = {key: COLOURS[i] for key, i in zip(KEYS, rng.integers(0, len(COLOURS), len(KEYS)), strict=True)}
     known = {key: COLOURS[i] for key, i in zip(KNOWN, rng.integers(0, len(COLOURS), len(KNOWN)), strict=True)}
     folder.mkdir(parents=True, exist_ok=True)
-    _pretrain(folder / "model", known, np.random.default_rng([seed, 12]), seed)
+    if not (folder / "model").exists():
+        with atomic_path(folder / "model") as temporary:
+            _pretrain(temporary, known, np.random.default_rng([seed, 12]), seed)
     reference = "unseen" if name == "unseen-style" else "long"
     rows: list[tuple[str, str, str]] = []
     for kind, count in (("helpful", sizes.helpful), ("same style", sizes.same_style), ("wrong", sizes.wrong)):
@@ -144,7 +147,7 @@ def _tokenizer() -> Any:
 
 
 def _pretrain(folder: Path, known: dict[str, str], rng: Any, seed: int) -> None:
-    """Two layers of width 64 that speak both known styles, know the other keys' colours, and guess those of the keys."""
+    """Two layers of width 64 that speak both known styles, know the other keys' colours, and guess the keys' own."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     tokenizer = _tokenizer()
