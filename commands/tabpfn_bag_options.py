@@ -85,10 +85,6 @@ Decay = Annotated[float, typer.Option("--wd", min=0.0, max=10.0, help="Weight de
 Overlap = Annotated[
     bool, typer.Option("--overlap", help="Queries may stand in their own context, as in the authors' code.")
 ]
-Replace = Annotated[
-    bool,
-    typer.Option("--replace", help="Encoders stand in a row's place, as the authors', and are not added to it."),
-]
 Aggregate = Annotated[AggregateName, typer.Option("--aggregate", help="What is averaged over paths.")]
 ManyClass = Annotated[ManyClassName, typer.Option("--many-class", help="For more classes than the network has.")]
 Fallback = Annotated[
@@ -140,7 +136,6 @@ def fit_options(given: Mapping[str, Any], *, valid: float = 0.2, processor_time:
         kind=given["arch"].value,
         frequencies=plain.frequencies if given["plr"] else 0,
         dropout=given["dropout"],
-        added=not given["replace"],
         valid=valid,
         many_class=given["many_class"].value,
         fallback=given["fallback"],

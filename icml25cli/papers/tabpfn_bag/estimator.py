@@ -43,12 +43,11 @@ class BetaClassifier(ClassifierMixin, BaseEstimator):
         context_size: int = 1000,
         batch: int = 256,
         epochs: int = 200,
-        patience: int = 12,
+        patience: int = 10,
         lr: float = 2e-3,
         wd: float = 0.02,
         dropout: float = 0.15,
         valid: float = 0.2,
-        replace: bool = False,
         aggregate: str = "logit",
         many_class: str = "ecoc",
         fallback: bool = True,
@@ -67,7 +66,6 @@ class BetaClassifier(ClassifierMixin, BaseEstimator):
         self.wd = wd
         self.dropout = dropout
         self.valid = valid
-        self.replace = replace
         self.aggregate = aggregate
         self.many_class = many_class
         self.fallback = fallback
@@ -116,7 +114,6 @@ class BetaClassifier(ClassifierMixin, BaseEstimator):
                 paths=self.k,
                 kind=self.arch,
                 dropout=self.dropout,
-                added=not self.replace,
                 valid=self.valid,
                 many_class=self.many_class,  # type: ignore[arg-type]
                 fallback=self.fallback,

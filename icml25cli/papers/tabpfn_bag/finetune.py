@@ -48,7 +48,7 @@ class Recipe:
     batch: int = 256
     shown: int = 1000
     epochs: int = 200
-    patience: int = 12
+    patience: int = 10
     rate: float = 2e-3
     decay: float = 0.02
     disjoint: bool = True

@@ -95,32 +95,13 @@ def principal_components(x: Float[Tensor, "n wide"], number: int) -> Float[Tenso
     return directions / directions.norm(dim=0, keepdim=True).clamp(min=1e-12)
 
 
-class AddedPaths(nn.Module):
-    """Standardised rows and, added to them, what an encoder makes of them, which is nothing at first.
-
-    Training then starts at the network as it is and not at random projections, which take hundreds of steps to become
-    of use to it. The authors' encoders stand in the place of the rows.
-    """
-
-    def __init__(self, raw: RawPaths, encoder: PathEncoder) -> None:
-        super().__init__()
-        self.raw, self.encoder = raw, encoder
-        for last in (encoder.blocks[-1].weight, encoder.blocks[-1].bias):
-            nn.init.zeros_(last)
-
-    def forward(
-        self, rows: Rows, path: slice = slice(None), generator: Generator | None = None
-    ) -> Float[Tensor, "paths rows columns"]:
-        return self.raw(rows, path) + self.encoder(rows, path, generator)
-
-
 class InContext:
     """Encoders in front of a frozen network. Gradients flow through it to them; it has none of its own.
 
     The training passes run in bfloat16 where the processor multiplies it; predictions are in float32.
     """
 
-    def __init__(self, net: Pfn, encoder: PathEncoder | AddedPaths) -> None:
+    def __init__(self, net: Pfn, encoder: PathEncoder) -> None:
         self.net = net
         self.module: nn.Module = encoder
         self.encoder = encoder

@@ -22,7 +22,6 @@ from icml25cli.papers.tabpfn_bag.ensemble import Ensemble, Predictor
 from icml25cli.papers.tabpfn_bag.finetune import Recipe, draw_contexts, finetune, log_loss, row_losses
 from icml25cli.papers.tabpfn_bag.labels import LARGEST_VALIDATION, Class, labelled, numbers_of, split_off
 from icml25cli.papers.tabpfn_bag.learners import (
-    AddedPaths,
     Head,
     HeadModule,
     InContext,
@@ -53,7 +52,6 @@ class Options:
     Attributes:
         paths: K.
         kind: how paths differ, one of ``encoders.KINDS``.
-        added: encoders add to the standardised row; else, as the authors', they stand in its place.
         valid: share of the rows that decide when training stops.
         many_class: what to do about more classes than the network has.
         fallback: predict by the network as it is where training does not beat it on the validation rows.
@@ -65,7 +63,6 @@ class Options:
     frequencies: int = 24
     embedding: int = 16
     dropout: float = 0.15
-    added: bool = True
     valid: float = 0.2
     many_class: ManyClass = "ecoc"
     fallback: bool = True
@@ -225,11 +222,7 @@ def make_learner(method: str, net: Pfn, schema: Schema, rows: Rows, classes: int
         dropout=options.dropout,
     )
     encoder = PathEncoder(config, seed)
-    if method == "tabm":
-        return Head(HeadModule(encoder, classes, seed))
-    if not options.added:
-        return InContext(net, encoder)
-    return InContext(net, AddedPaths(RawPaths(rows, config.paths, net.config.columns), encoder))
+    return Head(HeadModule(encoder, classes, seed)) if method == "tabm" else InContext(net, encoder)
 
 
 def untrained(method: str, net: Pfn, rows: Rows, labels: Int64[ndarray, "n"], options: Options) -> Predictor:

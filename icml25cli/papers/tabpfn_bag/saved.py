@@ -24,7 +24,7 @@ from icml25cli.papers.tabpfn_bag.contexts import Tasks
 from icml25cli.papers.tabpfn_bag.encoders import EncoderConfig, PathEncoder, Rows
 from icml25cli.papers.tabpfn_bag.ensemble import Ensemble, Predictor
 from icml25cli.papers.tabpfn_bag.finetune import Recipe
-from icml25cli.papers.tabpfn_bag.learners import AddedPaths, HeadModule, HeadPredictor, RawPaths
+from icml25cli.papers.tabpfn_bag.learners import HeadModule, HeadPredictor, RawPaths
 from icml25cli.papers.tabpfn_bag.local import LocalEnsemble
 from icml25cli.papers.tabpfn_bag.model import Model, Options
 from icml25cli.papers.tabpfn_bag.network import Pfn, PfnConfig
@@ -69,14 +69,12 @@ def save_model(model: Model, path: Path, *, force: bool = False) -> None:
             rows, labels = rows.take(torch.from_numpy(used)), labels[used]
             tensors["contexts"] = torch.from_numpy(contexts.reshape(len(predictor.contexts), -1))
         tensors |= {"rows.numbers": rows.numbers, "rows.codes": rows.codes.int(), "labels": torch.from_numpy(labels)}
-        paths: Any = predictor.paths
-        encoder, raw = (paths.encoder, paths.raw) if isinstance(paths, AddedPaths) else (paths, paths)
-        if isinstance(encoder, PathEncoder):
-            document["encoder"] = asdict(encoder.config)
-            tensors |= {f"encoder.{name}": value for name, value in encoder.state_dict().items()}
-        if isinstance(raw, RawPaths):
-            document["raw"] = {"paths": raw.paths, "columns": raw.columns}
-            tensors |= {f"raw.{name}": value for name, value in raw.state.items()}
+        if isinstance(predictor.paths, PathEncoder):
+            document["encoder"] = asdict(predictor.paths.config)
+            tensors |= {f"encoder.{name}": value for name, value in predictor.paths.state_dict().items()}
+        elif isinstance(predictor.paths, RawPaths):
+            document["raw"] = {"paths": predictor.paths.paths, "columns": predictor.paths.columns}
+            tensors |= {f"raw.{name}": value for name, value in predictor.paths.state.items()}
     parts = {
         TENSORS: save({name: value.detach().contiguous() for name, value in tensors.items()}),
         DOCUMENT: json.dumps(document, ensure_ascii=False, allow_nan=True).encode("utf-8", "backslashreplace"),
@@ -131,13 +129,11 @@ def _assembled(document: dict[str, Any], tensors: dict[str, Tensor]) -> Model:
         net.eval().requires_grad_(False)
         rows = Rows(tensors["rows.numbers"], tensors["rows.codes"].long())
         labels = tensors["labels"].numpy()
-        paths: Any = None
-        if "raw" in document:
-            paths = RawPaths(rows, **document["raw"], state=_part(tensors, "raw."))
         if "encoder" in document:
-            encoder = PathEncoder(_encoder_config(document))
-            paths = encoder if paths is None else AddedPaths(paths, encoder)
-            encoder.load_state_dict(_part(tensors, "encoder."))
+            paths: Any = PathEncoder(_encoder_config(document))
+            paths.load_state_dict(_part(tensors, "encoder."))
+        else:
+            paths = RawPaths(rows, **document["raw"], state=_part(tensors, "raw."))
         if document["kind"] == "local":
             predictor = LocalEnsemble(net, paths, tasks, rows, labels, aggregate)
         else:
