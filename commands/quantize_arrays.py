@@ -43,6 +43,7 @@ def encode(
     as_json: opt.Json = False,
 ) -> None:
     """Compress the rows of an array to codes of about log2 q bits a number, and say what that costs."""
+    from icml25cli.core.errors import about
     from icml25cli.core.files import check_file
     from icml25cli.core.tables import read_array
     from icml25cli.papers.quantize.arrays import encode_array, sample_blocks
@@ -54,8 +55,9 @@ def encode(
     asked = scales_asked(betas, "weights")
     x = read_array(array)
     turn = Rotation(rotation.value, x.shape[-1], seed)
-    code = code_for(asked, q, k, lambda: sample_blocks(x, turn, seed=seed))
-    encoded = encode_array(x, code, turn)
+    with about(array):
+        code = code_for(asked, q, k, lambda: sample_blocks(x, turn, seed=seed))
+        encoded = encode_array(x, code, turn)
     encoded.save(output, force=force)
     values = x.size
     report.params["scales_times_q"] = [round(beta * q, 4) for beta in encoded.code.betas]

@@ -69,6 +69,7 @@ def betas(
     as_json: opt.Json = False,
 ) -> None:
     """Fit scales to a model's weights, keys, values and activations, or to a matrix, and write them for --betas."""
+    from icml25cli.core.errors import about
     from icml25cli.core.files import check_file, write_json
     from icml25cli.core.matrix_file import is_matrix_file, read_matrix
     from icml25cli.core.parallel import set_threads
@@ -86,7 +87,8 @@ def betas(
         from icml25cli.papers.quantize.scales import choose_scales
 
         x = read_matrix(source)
-        blocks = sample_blocks(x, Rotation(rotation.value, x.shape[1], seed), seed=seed)
+        with about(source):
+            blocks = sample_blocks(x, Rotation(rotation.value, x.shape[1], seed), seed=seed)
         chosen = choose_scales(blocks, q, k, simplified=method == LatticeName.nestquant_m), len(blocks)
         fitted = dict.fromkeys(asked or ["weights"], chosen)
     else:
@@ -162,6 +164,7 @@ def bench(
     if plot:
         check_figure(plot, force=force)
 
+    from icml25cli.core.errors import about
     from icml25cli.core.matrix_file import read_matrix
     from icml25cli.core.parallel import set_threads
     from icml25cli.papers.quantize import bench as benchmark
@@ -177,8 +180,9 @@ def bench(
     if what == BenchName.tensor:
         x = read_matrix(str(matrix))
         turn = Rotation(rotation.value, x.shape[1], seed)
-        rows = benchmark.matrix_rows(x, turn, samples=int(samples), seed=seed)
-        sample = sample_blocks(x, turn, count=benchmark.FITTED, seed=seed)
+        with about(matrix):
+            rows = benchmark.matrix_rows(x, turn, samples=int(samples), seed=seed)
+            sample = sample_blocks(x, turn, count=benchmark.FITTED, seed=seed)
         report.params |= {"file": matrix, "shape": list(x.shape), "rows_used": len(rows.values)}
         report.params |= {"rotation": rotation.value}
     else:

@@ -4,6 +4,9 @@ Every message is one sentence that names the file, row, tensor or option at faul
 message quotes may be megabytes long, so the middle of a long one is left out here, once for all.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 _LONGEST = 1200  # characters of a message: a few long paths fit
 
 
@@ -51,6 +54,15 @@ class OutputError(ToolboxError):
     """The result cannot be written where it was asked for."""
 
     exit_code = 74
+
+
+@contextmanager
+def about(where: object) -> Iterator[None]:
+    """Name what an input error inside is about: a file, a tensor, a question."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{where}: {error.message}", hint=error.hint) from error
 
 
 def unknown_token(token: int, known: int, model: str) -> InputError:

@@ -16,7 +16,7 @@ from jaxtyping import Float64, Int
 from torch import Tensor
 from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from icml25cli.core.errors import InputError
+from icml25cli.core.errors import InputError, about
 from icml25cli.core.likelihood import perplexity, ratio, strided_divergence, strided_nll, strided_spans
 from icml25cli.core.models import ModelSource, load_tokenizer
 from icml25cli.core.questions import Answers, Question, ask, paired
@@ -113,13 +113,11 @@ def evaluate(
     for reader in readers:
         name, began = reader.source.name, monotonic()
         model = load(reader.source)
-        try:
+        with about(name):
             score, notes = None, ()
             if text:
                 score, notes = _read(model, reader, first, reference, window, stride)
             answers = ask(model, reader.tokenizer, questions, f"questions for {name}") if questions else None
-        except InputError as error:
-            raise InputError(f"{name}: {error.message}", hint=error.hint) from error
         results.append(Evaluated(name, score, answers, monotonic() - began, (*reader.source.notes, *notes)))
         if reader is first and keep_first:
             reference = model

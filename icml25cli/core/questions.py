@@ -18,7 +18,7 @@ from jaxtyping import Bool
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from icml25cli.core.errors import InputError
+from icml25cli.core.errors import InputError, about
 from icml25cli.core.likelihood import best_choice, byte_lengths, choice_log_likelihoods, paired_difference
 from icml25cli.core.progress import track, warn
 from icml25cli.core.text import read_json_lines
@@ -133,10 +133,8 @@ def ask(
     right, right_raw, cut = [], [], 0
     for question in track(questions, description):
         context, choices = encode_question(tokenizer, question)
-        try:
+        with about(question.place):
             likelihoods = choice_log_likelihoods(model, context, choices)
-        except InputError as error:
-            raise InputError(f"{question.place}: {error.message}", hint=error.hint) from error
         if likelihoods.isnan().any():
             raise InputError(f"{question.place}: a choice gets a likelihood that is NaN", hint="check the weights")
         cut += len(context) + max(map(len, choices)) > window

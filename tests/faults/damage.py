@@ -66,7 +66,7 @@ def one_file(name: str, change: Callable[[bytes], bytes] | None) -> Callable[[Pa
     def make(sound: Path, folder: Path) -> Path:
         place = folder / sound.name
         shutil.copytree(sound, place)
-        file = place / name
+        file = min(place.glob(name))
         if change is None:
             file.unlink()
         else:
@@ -172,20 +172,14 @@ DAMAGES = (
     Damage("lying header", altered(lying_safetensors), REFUSED, (".safetensors",)),
     Damage("endless header", altered(endless_safetensors), REFUSED, (".safetensors",)),
 )
-WEIGHTS = {
-    "model": "model.safetensors",
-    "packed": "model.safetensors",
-    "club": "model.safetensors",
-    "sae": "model.safetensors",
-}
-SETTINGS = {"model": "config.json", "packed": "config.json", "club": "config.json", "sae": "config.json"}
+SETTINGS = {"model": "config.json", "packed": "config.json", "club": "config.json", "sae": "cfg.json"}
 
 
 def damages(takes: str) -> list[Damage]:
     """All that can be wrong with an input of that name."""
     found = [damage for damage in DAMAGES if damage.fits(takes)]
-    if takes in WEIGHTS:
-        weights, settings = WEIGHTS[takes], SETTINGS[takes]
+    if takes in SETTINGS:
+        weights, settings = "*.safetensors", SETTINGS[takes]
         for kind, name, change in (
             ("no weights", weights, None),
             ("truncated", weights, lambda data: data[: len(data) // 2]),

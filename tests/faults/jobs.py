@@ -5,6 +5,7 @@ In a command line ``{x}`` is the input that will be damaged, ``{out}`` the outpu
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 
@@ -33,32 +34,34 @@ class Job:
         option = self.words.split("{x}")[0].split()[-1]
         return " ".join([command, *([verb] if verb.isalpha() else []), option if option[0] == "-" else self.takes])
 
-    def line(self, x: object, out: object, sound: dict[str, object]) -> list[str]:
+    def line(self, x: object, out: object, sound: Mapping[str, object]) -> list[str]:
         at = {"x": x, "out": out, **sound}
         return [re.sub(r"{(.*?)}", lambda found: str(at[found[1]]), word) for word in self.words.split()]
 
 
+TEXT = {"one long line": {0}, "NUL bytes": {0}}  # a text may hold anything that is UTF-8
+A_ROW = {"one row": {0}}  # is enough
 SHORT_TEXT = "--calib-tokens 256 --eval-tokens 256 --window 64 --threads 1 --baseline none"
 SAE = "--expansion 2 --levels 2,4,8,16,32 --epochs 1 --batch 32 --ks 2,4 --baseline none --threads 1"
 LINKPRED = "--runs 1 --epochs 5 --method base --baseline none --no-placebo --threads 1"
 
 JOBS = (
     Job("quantize run {x} --method rtn " + SHORT_TEXT, "model"),
-    Job("quantize run {model} --method rtn --calib {x} " + SHORT_TEXT, "text.txt"),
-    Job("quantize run {model} --method rtn --eval {x} " + SHORT_TEXT, "text.txt"),
-    Job("quantize encode {x} -o {out}", "rows.npy"),
+    Job("quantize run {model} --method rtn --calib {x} " + SHORT_TEXT, "text.txt", TEXT),
+    Job("quantize run {model} --method rtn --eval {x} " + SHORT_TEXT, "text.txt", TEXT),
+    Job("quantize encode {x} -o {out}", "rows.npy", A_ROW),
     Job("quantize decode {x} -o {out}", "rows.nq"),
     Job("quantize dot {x} {rows.nq} -o {out}.npy", "rows.nq"),
     Job("quantize inspect {x}", "rows.nq"),
     Job("quantize inspect {x}", "packed"),
-    Job("quantize betas {x} -o {out}.json --threads 1", "rows.npy"),
-    Job("quantize bench tensor {x} --k 2 --q 14 --threads 1", "rows.npy"),
+    Job("quantize betas {x} -o {out}.json --threads 1", "rows.npy", A_ROW),
+    Job("quantize bench tensor {x} --k 2 --q 14 --threads 1", "rows.npy", A_ROW),
     Job("prune plan {x} --method magnitude-sp -o {out}.json --threads 1 --calib-tokens 256 --window 64", "model"),
-    Job("prune plan {model} --calib {x} -o {out}.json --threads 1 --calib-tokens 256 --window 64", "text.txt"),
+    Job("prune plan {model} --calib {x} -o {out}.json --threads 1 --calib-tokens 256 --window 64", "text.txt", TEXT),
     Job("prune apply {model} {x} -o {out} --repair none --calib-tokens 256 --window 64 --threads 1", "plan.json"),
     Job("prune tune {model} --data {x} -o {out} --epochs 1 --cutoff 16 --threads 1", "rows.jsonl"),
     Job("evaluate {x} --tokens 64 --window 32 --threads 1", "model"),
-    Job("evaluate {model} --text {x} --tokens 64 --window 32 --threads 1", "text.txt"),
+    Job("evaluate {model} --text {x} --tokens 64 --window 32 --threads 1", "text.txt", TEXT),
     Job("evaluate {model} --choices {x} --threads 1", "choices.jsonl"),
     Job("formulate run {x} -o {out}", "problem.txt"),
     Job("formulate explain {x}", "model.json"),

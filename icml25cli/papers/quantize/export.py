@@ -18,7 +18,7 @@ from torch import Tensor
 
 from icml25cli.core.architecture import build, match_names
 from icml25cli.core.checkpoint import StoredTensor, read_tensors, tensor_index
-from icml25cli.core.errors import InputError, UsageError
+from icml25cli.core.errors import InputError, UsageError, about
 from icml25cli.core.files import output_errors
 from icml25cli.core.models import checked, quiet_transformers, resolve, runnable
 from icml25cli.core.streaming import write_checkpoint
@@ -93,10 +93,8 @@ def load_packed(directory: Path | str) -> PreTrainedModel:
         else:
             state[name] = tensor.float() if tensor.is_floating_point() else tensor
     for name, parts in stored.items():
-        try:
+        with about(f"{directory}: {name}"):
             weight = dequantize(parts, {"method": described["method"], "rotation": matrices[name].rotation.spec()})
-        except InputError as error:
-            raise InputError(f"{directory}: {name}: {error.message}", hint=error.hint) from error
         state[f"{name}.weight"] = weight.T if matrices[name].transposed else weight
     with quiet_transformers(), runnable(directory):
         loaded: Any = type(empty).from_pretrained(

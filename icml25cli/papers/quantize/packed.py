@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from icml25cli.core.errors import InputError, UsageError
+from icml25cli.core.errors import InputError, UsageError, about
 from icml25cli.core.forms import check_form
 from icml25cli.papers.quantize.arrays import FORMAT
 from icml25cli.papers.quantize.lattice import TIE_OFFSET_1024
@@ -101,15 +101,13 @@ class PackedSpec:
         if known != (QUANT_METHOD, FORMAT, EPSILON):
             raise InputError(f"{where} holds codes of another format", hint="a newer version may read them")
         method, rotation = described["method"], described["rotation"]
-        try:
+        with about(where):
             code = LatticeCode.from_spec(method)
             check_form(entropy := method.get("entropy", False), bool, "'entropy' of the lattice code")
             _ = pair_bits(code.q) if entropy else block_bits(code.q, len(code.betas))  # may be more than fit
             widths = {entry["width"] for entry in described["tensors"].values()}
             rotations = {width: Rotation(rotation["kind"], width, rotation["seed"]) for width in widths}
             vectors = {kind: LatticeVectors.from_spec(described[kind]) for kind in VECTORS if kind in described}
-        except InputError as error:
-            raise InputError(f"{where}: {error.message}", hint=error.hint) from error
         return cls(
             {
                 name: PackedMatrix(code, rotations[entry["width"]], entry["transposed"], entropy)
