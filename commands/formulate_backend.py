@@ -129,12 +129,12 @@ def _local(name: str, sampling: "Sampling", device: str, allow_download: bool, t
 
 @contextlib.contextmanager
 def journal(
-    chat: "Chat | None", inputs: dict[str, Any], *, record: Path | None, many: bool, resume: bool, fresh: bool
+    chat: "Chat | None", inputs: dict[str, Any], *, record: Path | None, many: str, resume: bool, fresh: bool
 ) -> "Iterator[tuple[Run | None, Chat | None]]":
     """Where the work of these inputs goes on after a stop: finished problems of many, and a model's answers.
 
-    Of one problem without a model there is nothing to keep: the grammar draws the same tree again, and a recording is
-    its own journal.
+    ``many`` says what is made of many problems, and is empty for one. Of one problem without a model there is nothing
+    to keep: the grammar draws the same tree again, and a recording is its own journal.
     """
     from icml25cli.core.errors import UsageError
     from icml25cli.core.runs import Run, fingerprint, run_directory
@@ -149,7 +149,7 @@ def journal(
         return
     inputs |= {"answers": chat.about.document() if chat else None}
     # Not under -o, which appears whole: a run that was cut short is continued with or without it.
-    where = run_directory("formulate", fingerprint(inputs), None)
+    where = run_directory(f"formulate-{many}" if many else "formulate", fingerprint(inputs), None)
     with Run.open(where, inputs, resume=resume, fresh=fresh) as run, contextlib.ExitStack() as stack:
         if asks:
             assert chat is not None

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from icml25cli.commands import formulate_backend as who
+from icml25cli.commands import formulate_search as how
 from icml25cli.core import options as opt
 from icml25cli.core.report import Report, show
 
@@ -20,9 +22,30 @@ def bench(
     ],
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Rows from the top. [default: all]")] = None,
     shard: Annotated[str, typer.Option("--shard", metavar="I/N", help="Every N-th row, from the I-th.")] = "1/1",
-    candidates: Annotated[int, typer.Option("--candidates", "-H", min=1, max=200, help="Drafts of a component.")] = 10,
-    keep: Annotated[int, typer.Option("--keep", "-I", min=1, max=20, help="Drafts kept, the best ranked.")] = 3,
-    rollouts: Annotated[int, typer.Option("--rollouts", "-T", min=1, max=500, help="Whole models to judge.")] = 16,
+    candidates: how.Candidates = 10,
+    keep: how.Keep = 3,
+    rollouts: how.Rollouts = 16,
+    search: how.SearchBy = how.SearchOption.mcts,
+    prune: how.Prune = how.PruneOption.smt,
+    prior: how.Prior = how.PriorOption.rank,
+    reward: how.Reward = how.RewardOption.compare,
+    order: how.Order = how.OrderOption.path,
+    domain: how.Domain = how.DomainOption.auto,
+    min_confidence: how.MinConfidence = 0.2,
+    backend: who.Backend = who.BackendOption.grammar,
+    model: who.ModelName = None,
+    base_url: who.BaseUrl = None,
+    api_key_env: who.ApiKeyEnv = "OPENAI_API_KEY",
+    cassette: who.Cassette = None,
+    record: who.Record = None,
+    max_calls: who.MaxCalls = None,
+    max_tokens: who.MaxTokens = 1500,
+    temperature: who.Temperature = 1.0,
+    concurrency: who.Concurrency = 8,
+    request_timeout: who.RequestTimeout = 300.0,
+    device: opt.Device = "auto",
+    allow_download: opt.AllowDownload = False,
+    trust_remote_code: opt.TrustRemoteCode = False,
     jobs: opt.Jobs = None,
     engine: opt.Engine = opt.EngineOption.local,
     seed: opt.Seed = 0,
@@ -32,44 +55,85 @@ def bench(
     fresh: opt.Fresh = False,
     as_json: opt.Json = False,
 ) -> None:
-    """Solve every problem of DATA with the grammar, and count how often the labelled objective is met.
+    """Solve every problem of DATA, and count how often the labelled objective is met.
 
     Whoever abstains is wrong. Within 5 %, as papers measure, and within a millionth, which tells whole variables from
-    others. With -o, records.jsonl has a line a problem, in the order of rows: those of all shards make the whole.
+    others. A language model (--backend) is asked about one problem after the other, --concurrency times at once. With
+    -o, records.jsonl has a line a problem, in the order of rows: those of all shards make the whole.
     """
     import json
+    from dataclasses import asdict
 
     from icml25cli.core.errors import UsageError
     from icml25cli.core.files import write_json
-    from icml25cli.core.runs import Run, check_output, commit_output, fingerprint, run_directory
+    from icml25cli.core.runs import check_output, commit_output
     from icml25cli.papers.formulate.bench import by_kind, read_problems, scores, solve_problems
-    from icml25cli.papers.formulate.search import Settings
+    from icml25cli.papers.formulate.settings import Settings
 
     part = re.fullmatch(r"(\d{1,6})/(\d{1,6})", shard)
     if part is None or not 1 <= int(part[1]) <= int(part[2]):
         raise UsageError(f"--shard {shard} is no part of a whole", hint="--shard 2/8 is the second of eight")
     if output:
         check_output(output, force=force)
-    settings = Settings(candidates=candidates, keep=keep, rollouts=rollouts, seed=seed)
+    if backend is not who.BackendOption.grammar and (engine is not opt.EngineOption.local or (jobs or 1) > 1):
+        raise UsageError("--jobs and --engine are for the grammar", hint="a model's requests run by --concurrency")
+    settings = Settings(
+        candidates=candidates,
+        keep=keep,
+        rollouts=rollouts,
+        search=search.value,
+        prune=prune.value,
+        prior=prior.value,
+        reward=reward.value,
+        order=order.value,
+        domain=domain.value,
+        seed=seed,
+    )
     problems = read_problems(data, limit, (int(part[1]), int(part[2])))
     inputs = {
         "data": data,
-        "search": {"candidates": candidates, "keep": keep, "rollouts": rollouts, "seed": seed},
+        "search": asdict(settings),
         "rows": {"limit": limit, "shard": shard},
+        "server": base_url,
+        "least": min_confidence,
     }
-    report = Report("formulate", params={"verb": "bench", "data": str(data), "backend": "grammar"}, seed=seed)
-    report.params |= {"rollouts": rollouts, "shard": shard, "engine": engine.value}
-    # Not under -o, which appears whole: a run that was cut short is continued with or without it.
-    where = run_directory("formulate-bench", fingerprint(inputs), None)
-    with Run.open(where, inputs, resume=resume, fresh=fresh) as run:
-        records = solve_problems(problems, settings, run, jobs=jobs, engine=engine.value)
+    report = Report("formulate", params={"verb": "bench", "data": str(data), "backend": backend.value}, seed=seed)
+    report.params |= {"search": search.value, "rollouts": rollouts, "shard": shard, "engine": engine.value}
+    asked = who.opened(
+        backend,
+        model=model,
+        base_url=base_url,
+        api_key_env=api_key_env,
+        cassette=cassette,
+        record=record,
+        max_calls=max_calls,
+        max_tokens=max_tokens,
+        temperature=temperature,
+        concurrency=concurrency,
+        request_timeout=request_timeout,
+        device=device,
+        allow_download=allow_download,
+        trust_remote_code=trust_remote_code,
+    )
+    with (
+        asked as chat,
+        who.journal(chat, inputs, record=record, many="bench", resume=resume, fresh=fresh) as (run, answers),
+    ):
+        assert run is not None
+        records = solve_problems(
+            problems, settings, run, jobs=jobs, engine=engine.value, chat=answers, sure=min_confidence
+        )
+        if answers is not None:
+            report.params["model"] = answers.about.model
+            report.metrics |= vars(answers.usage)
+            report.notes += answers.notes
     found = scores(records)
     shown = ("pass_at_1", "pass_at_3", "pass_at_16", "pass_at_all", "best_of_3", "best_of_16", "answered_right")
     report.rows = [
         {"measure": name, "within_5_percent": found[f"{name}_5pct"], "within_1e_6": found[f"{name}_1e6"]}
         for name in shown
     ]
-    report.metrics = {**found}
+    report.metrics |= found
     report.tables = {
         "kinds": [*by_kind(records)],
         "without_answer": [
@@ -79,9 +143,9 @@ def bench(
         ],
     }
     report.answer = {"status": "done"}
-    report.notes = [
+    report.notes += [
         "Shares of the labelled problems; pass_at_k: any of the first k readings; best_of_k: the one of them that the "
-        "search prefers; answered_right: of the answers whose confidence is at least 0.2."
+        "search prefers; answered_right: of the answers whose confidence is at least --min-confidence."
     ]
     if output:
         with commit_output(output, force=force) as folder:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from icml25cli.papers.formulate.backends.chat import Chat
     from icml25cli.papers.formulate.explain import Explanation
     from icml25cli.papers.formulate.job import Outcome
-    from icml25cli.papers.formulate.search import Settings
+    from icml25cli.papers.formulate.settings import Settings
     from icml25cli.papers.formulate.tree import Node
 
 EXAMPLE = (
@@ -89,7 +89,7 @@ def run(
     from dataclasses import asdict
 
     from icml25cli.core.runs import check_output
-    from icml25cli.papers.formulate.search import Settings
+    from icml25cli.papers.formulate.settings import Settings
 
     if output:
         check_output(output, force=force)
@@ -138,7 +138,10 @@ def run(
     inputs = {"problem": many or text, "search": asdict(settings), "server": base_url, "least": min_confidence}
     with (
         asked as chat,
-        who.journal(chat, inputs, record=record, many=many is not None, resume=resume, fresh=fresh) as (kept, answers),
+        who.journal(chat, inputs, record=record, many="run" if many else "", resume=resume, fresh=fresh) as (
+            kept,
+            answers,
+        ),
     ):
         if many is not None:
             assert kept is not None
@@ -262,22 +265,27 @@ def _solve_many(
 def _text(problem: str) -> tuple[str, str]:
     """The text of a problem, and what to call where it came from."""
     from icml25cli.core.errors import InputError
+    from icml25cli.papers.formulate.job import LONGEST
 
     if problem == EXAMPLE:
         return problem, "the built-in example"
-    if problem == "-":
-        return sys.stdin.buffer.read().decode("utf-8-sig", "replace"), "standard input"
-    words = problem.split()
-    if len(words) > 3:
+    if problem != "-" and len(problem.split()) > 3:
         return problem, "the command line"
+    source = "standard input" if problem == "-" else problem
+    most = 4 * LONGEST + 4  # bytes that its characters may take, and more: what has no end is not read to it
     try:
-        return Path(problem).read_text(encoding="utf-8-sig"), problem
+        if problem == "-":
+            content = sys.stdin.buffer.read(most)
+        else:
+            with Path(problem).open("rb") as file:
+                content = file.read(most)
+        return content.decode("utf-8-sig", "replace" if len(content) == most else "strict"), source
     except UnicodeDecodeError as error:
-        raise InputError(f"{problem} is no text", hint="a problem is words in UTF-8") from error
+        raise InputError(f"{source} is no text", hint="a problem is words in UTF-8") from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise InputError(
-            f"{problem} cannot be read: {reason.lower()}", hint="give a file, -, or the text in quotes"
+            f"{source} cannot be read: {reason.lower()}", hint="give a file, -, or the text in quotes"
         ) from error
 
 

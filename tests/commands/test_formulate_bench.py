@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import time
 
 import pytest
+
+from tests.papers.formulate.backends.scripted import FARMER, scripted
 
 BUSES = (
     "A school hires buses and vans for a trip. A bus seats {}0 pupils and costs $400, a van seats ten pupils and costs "
@@ -80,6 +83,37 @@ def test_a_killed_run_goes_on(icml25, program, environment, data, tmp_path):
     )
     assert json.loads(done.stdout)["metrics"]["problems"] == 40
     assert {path: path.stat().st_mtime_ns for path in before} == before
+
+
+def test_a_language_model_is_scored_cut_short_and_replayed(icml25, tmp_path):
+    pytest.importorskip("openai")
+    data = tmp_path / "farms.jsonl"
+    data.write_text(
+        "".join(json.dumps({"question": text, "answer": 300}) + "\n" for text in (FARMER, f"{FARMER} Yes."))
+    )
+    options = ("-H", 6, "-T", 4, "--min-confidence", 0)
+    with scripted() as server:
+        args = ("formulate", "bench", data, *options, "--backend", "openai", "--base-url", server.url)
+        cut_short = icml25(*args, "--max-calls", 15, "--json")
+        assert (cut_short.code, cut_short.out) == (4, "")
+        assert "the budget of 15 requests is spent" in cut_short.err
+        done = icml25(*args, "--resume", "--record", "answers.jsonl", "--json")
+        assert done.code == 2  # a recording is its own journal
+        asked = len(server.bodies)
+        done = icml25(*args, "--resume", "-o", "scores", "--json")
+        assert done.code == 0, done.err
+        assert done.json["metrics"]["requests"] == len(server.bodies) - asked
+        assert done.json["params"]["model"] == "scripted"
+        assert done.json["metrics"]["problems"] == 2
+        assert 0 < done.json["metrics"]["pass_at_16_1e6"] <= 1
+        fresh = icml25(*args, "--fresh", "--record", "answers.jsonl", "-o", "recorded")
+        assert fresh.code == 0, fresh.err
+    backend = ("--backend", "replay", "--cassette", "answers.jsonl")
+    replayed = icml25("formulate", "bench", data, *options, *backend, "-o", "replayed")
+    assert replayed.code == 0, replayed.err
+    records = [(tmp_path / folder / "records.jsonl").read_text() for folder in ("scores", "recorded", "replayed")]
+    assert len({re.sub(r'"seconds": [\d.]+', "", text) for text in records}) == 1
+    assert icml25("formulate", "bench", data, *backend, "-j", 2).code == 2
 
 
 @pytest.mark.parametrize(

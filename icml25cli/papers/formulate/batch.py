@@ -19,7 +19,7 @@ from icml25cli.papers.formulate.bench import read_rows, text_of
 from icml25cli.papers.formulate.explain import Explanation, explain
 from icml25cli.papers.formulate.job import Outcome, formulate_text
 from icml25cli.papers.formulate.results import write_results
-from icml25cli.papers.formulate.search import Settings
+from icml25cli.papers.formulate.settings import Settings
 
 RECORD = "record.json"
 Record = dict[str, Any]

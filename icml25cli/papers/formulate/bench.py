@@ -21,11 +21,13 @@ from typing import Any
 from icml25cli.core.errors import InputError
 from icml25cli.core.files import write_json
 from icml25cli.core.parallel import Engine, parallel_map
+from icml25cli.core.progress import track
 from icml25cli.core.runs import Run
 from icml25cli.papers.formulate import nl4opt
+from icml25cli.papers.formulate.backends.chat import Chat
 from icml25cli.papers.formulate.job import formulate_text
-from icml25cli.papers.formulate.search import Settings, is_optimal
-from icml25cli.papers.formulate.tree import Node, counters
+from icml25cli.papers.formulate.settings import Settings
+from icml25cli.papers.formulate.tree import Node, counters, is_optimal
 
 TOLERANCES = {"5pct": 0.05, "1e6": 1e-6}  # of the paper, and one that integrality does not slip through
 FIRST = (1, 3, 16)  # readings in the order in which the search reached them
@@ -132,14 +134,32 @@ def _numbers(value: Any) -> list[float]:
 
 
 def solve_problems(
-    problems: Sequence[Labelled], settings: Settings, run: Run, *, jobs: int | None = None, engine: Engine = "local"
+    problems: Sequence[Labelled],
+    settings: Settings,
+    run: Run,
+    *,
+    jobs: int | None = None,
+    engine: Engine = "local",
+    chat: Chat | None = None,
+    sure: float = SURE,
 ) -> list[Record]:
     """A record a problem, those that ``run`` has already read from it.
 
     With a cluster the directory of the run has to be one that all its machines see.
+
+    Args:
+        chat: a language model; it is asked here, about one problem after the other, since it answers in parallel.
+        sure: confidence from which a problem counts as answered.
+
+    Raises:
+        MissingError: the model is out of reach, or its budget spent; what is finished stays.
     """
     waiting = [problem for problem in problems if not run.has(_unit(problem))]
-    parallel_map(partial(_solve, run, settings), waiting, jobs, description="problems", engine=engine)
+    if chat is None:
+        parallel_map(partial(_solve, run, settings, sure), waiting, jobs, description="problems", engine=engine)
+    else:
+        for problem in track(waiting, "problems"):
+            _solve(run, settings, sure, problem, chat)
     return [json.loads(run.path(_unit(problem)).read_text(encoding="utf-8")) for problem in problems]
 
 
@@ -147,18 +167,24 @@ def _unit(problem: Labelled) -> str:
     return f"row-{problem.row:06}.json"
 
 
-def _solve(run: Run, settings: Settings, problem: Labelled) -> None:
-    record = solve_one(problem, settings)
+def _solve(run: Run, settings: Settings, sure: float, problem: Labelled, chat: Chat | None = None) -> None:
+    record = solve_one(problem, settings, chat, sure)
     run.write(_unit(problem), lambda path: write_json(path, record))
 
 
-def solve_one(problem: Labelled, settings: Settings) -> Record:
-    """What a search makes of a problem: objectives of its readings in order, and which it took for the best when."""
+def solve_one(problem: Labelled, settings: Settings, chat: Chat | None = None, sure: float = SURE) -> Record:
+    """What a search makes of a problem: objectives of its readings in order, and which it took for the best when.
+
+    Raises:
+        MissingError: a language model ended before the search.
+    """
     started = time.perf_counter()
     try:
-        outcome = formulate_text(problem.text, settings)
+        outcome = formulate_text(problem.text, settings, chat=chat)
     except InputError as error:
         return _record(problem, "refused", error.message, started)
+    if outcome.cut is not None:
+        raise outcome.cut
     if outcome.found is None or outcome.best is None:
         return _record(problem, "abstained", outcome.reason, started)
     found = outcome.found
@@ -168,7 +194,7 @@ def solve_one(problem: Labelled, settings: Settings) -> Record:
         "readings": [_objective(leaf) for leaf in found.leaves],
         "leaders": [_objective(leaf) for leaf in found.leaders],
         "drawn": sum(row["generated"] for row in counters(found.root)),
-        "answered": outcome.confidence >= SURE,
+        "answered": outcome.confidence >= sure,
     }
 
 

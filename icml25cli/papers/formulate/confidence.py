@@ -9,8 +9,8 @@ import math
 
 from icml25cli.papers.formulate.backend import Draft
 from icml25cli.papers.formulate.grammar.judging import Judge
-from icml25cli.papers.formulate.search import Found, is_optimal
-from icml25cli.papers.formulate.tree import Node
+from icml25cli.papers.formulate.search import Found
+from icml25cli.papers.formulate.tree import Node, is_optimal
 
 SHARPNESS = 0.16  # of the confidence: on NL4OPT's development problems it errs on the low side
 MISSING = 0.6  # factor of the confidence for a number that the model lacks

@@ -15,12 +15,13 @@ from icml25cli.papers.formulate.backends.chat import Chat
 from icml25cli.papers.formulate.backends.language import LanguageModel
 from icml25cli.papers.formulate.confidence import agreement, answer, confidence
 from icml25cli.papers.formulate.grammar.grammar import Grammar
-from icml25cli.papers.formulate.grammar.scope import out_of_scope
+from icml25cli.papers.formulate.grammar.scope import out_of_scope, too_long
 from icml25cli.papers.formulate.grammar.structures import read_structure
 from icml25cli.papers.formulate.grammar.structures.structure import Structured
 from icml25cli.papers.formulate.grammar.text import Problem
 from icml25cli.papers.formulate.linear import LinearModel
-from icml25cli.papers.formulate.search import TYPES_OF, Domain, Found, Search, Settings
+from icml25cli.papers.formulate.search import Found, Search
+from icml25cli.papers.formulate.settings import TYPES_OF, Domain, Settings
 from icml25cli.papers.formulate.tree import Node, mean_path_value
 
 LONGEST = 200_000  # characters of a text
@@ -84,9 +85,9 @@ def formulate_text(
         raise InputError(f"the problem has {len(text)} characters", hint=f"at most {LONGEST} are read")
     if "\0" in text:
         raise InputError("the problem is no text", hint="give words in UTF-8")
-    backend = _reader(text, settings.domain) if chat is None else LanguageModel(text, chat)
-    if isinstance(backend, Grammar) and (reason := out_of_scope(backend)) is not None:
-        return Outcome(text, "abstained", reason, None, None, 0.0)
+    backend = LanguageModel(text, chat) if chat is not None else _reader(text, settings.domain)
+    if isinstance(backend, str):
+        return Outcome(text, "abstained", backend, None, None, 0.0)
     search = Search(backend, backend, settings, expanded)
     cut = None
     try:
@@ -113,11 +114,16 @@ def formulate_text(
     return Outcome(text, best.solution.status, "", found, best, sure, said, cut, doubt)
 
 
-def _reader(text: str, domain: Domain) -> Grammar | Structured:
-    """The reader of a text without a language model: that of its form where it has a known one."""
-    kind = TYPES_OF[domain]
-    structure = read_structure(Problem(text))
-    return Grammar(text, domain=kind) if structure is None else Structured(structure, kind)
+def _reader(text: str, domain: Domain) -> Grammar | Structured | str:
+    """The reader of a text without a language model: of its form, or any; else why there is none."""
+    problem, kind = Problem(text), TYPES_OF[domain]
+    structure = read_structure(problem)
+    if structure is not None:
+        return Structured(structure, kind)
+    if reason := too_long(problem):
+        return reason
+    grammar = Grammar(text, domain=kind)
+    return out_of_scope(grammar) or grammar
 
 
 def differences(best: Node, other: Node) -> list[str]:

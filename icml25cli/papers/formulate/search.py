@@ -16,66 +16,32 @@ import random
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations
-from typing import Any, Literal
+from typing import Any
 
 from icml25cli.core.errors import InputError
-from icml25cli.papers.formulate.backend import Draft, Judge, Proposer
-from icml25cli.papers.formulate.canonical import Canonical, canonical
+from icml25cli.papers.formulate.backend import Judge, Proposer
+from icml25cli.papers.formulate.canonical import Canonical
 from icml25cli.papers.formulate.compiler import compile_model
-from icml25cli.papers.formulate.equivalence import SECONDS, equivalent
-from icml25cli.papers.formulate.formulation import Formulation, VariableType, cleaned
+from icml25cli.papers.formulate.formulation import Formulation, cleaned
 from icml25cli.papers.formulate.linear import LinearModel
-from icml25cli.papers.formulate.probing import told_apart
+from icml25cli.papers.formulate.pruning import Pruner
 from icml25cli.papers.formulate.ranking import bradley_terry, rank_order, spaced
-from icml25cli.papers.formulate.solve import Solution, SolverName, solve
+from icml25cli.papers.formulate.rewarding import Rewards, Shares, mean_score
+from icml25cli.papers.formulate.settings import TYPES_OF, Settings
+from icml25cli.papers.formulate.solve import Solution, solve
 from icml25cli.papers.formulate.tree import (
     LEVELS,
     Node,
     backpropagate,
+    is_optimal,
     mark_finished,
     mean_path_value,
     select,
 )
 
 DEPTH = len(LEVELS)
-CLUSTER_VOTES = 8  # of the paper
 SCORE_VOTES = 2  # for a prior by score
 ATTEMPTS = 1000  # descents, new leaves or not
-
-SearchName = Literal["mcts", "dfs", "sequential", "greedy", "random"]
-PruneName = Literal["smt", "canon", "none"]
-PriorName = Literal["rank", "score", "uniform"]
-RewardName = Literal["compare", "score", "solver"]
-OrderName = Literal["path", "strength"]
-Domain = Literal["auto", "integer", "continuous"]
-TYPES_OF: dict[Domain, VariableType | None] = {"auto": None, "integer": "INTEGER", "continuous": "CONTINUOUS"}
-
-
-@dataclass(frozen=True)
-class Settings:
-    """Of the search; defaults are the paper's."""
-
-    candidates: int = 10  # H, drawn for an expansion
-    keep: int = 3  # I, children of a node
-    rollouts: int = 16  # T, new leaves
-    weight: float = 0.5  # lambda, of the prior against the mean reward
-    exploration: float = 1.0  # omega
-    prior_votes: int = 5
-    compare_votes: int = 5  # with either of the two shown first
-    baselines: int = 3  # K
-    update_baselines: bool = False
-    search: SearchName = "mcts"
-    prune: PruneName = "smt"
-    prior: PriorName = "rank"
-    reward: RewardName = "compare"
-    order: OrderName = "path"  # of the final ranking: mean value of the path, or Bradley-Terry strength
-    domain: Domain = "auto"  # of all variables but yes-or-no ones, where the user says it
-    pre_expand: bool = False  # the whole tree before the first rollout
-    smt_timeout: float = SECONDS
-    solver: SolverName = "highs"
-    time_limit: float = 10.0  # seconds a solver may take for a leaf
-    seed: int = 0
 
 
 @dataclass
@@ -88,7 +54,7 @@ class Found:
     leaders: list[Node | None] = field(default_factory=list)  # the best, after every new leaf
     attempts: int = 0
     backpropagations: int = 0
-    shares: list[tuple[int, int, float]] = field(default_factory=list)  # of comparisons, by positions in `leaves`
+    shares: Shares = field(default_factory=list)  # of comparisons, by positions in `leaves`
     stopped: str = ""  # why the search ended
 
     def order(self) -> list[Node]:
@@ -111,10 +77,6 @@ class Found:
         return order[0] if order and is_optimal(order[0]) else None
 
 
-def is_optimal(leaf: Node) -> bool:
-    return leaf.solution is not None and leaf.solution.status == "optimal"
-
-
 class Search:
     """One search for one problem.
 
@@ -128,11 +90,10 @@ class Search:
         self._proposer, self._judge, self._settings = proposer, judge, settings
         self._expanded = expanded or (lambda node: None)
         self._models: dict[str, LinearModel | InputError] = {}
-        self._forms: dict[int, Canonical] = {}
         self._solutions: dict[Canonical, tuple[LinearModel, Solution]] = {}
-        self._baseline: list[int] = []  # positions of leaves
-        self._known: dict[tuple[int, int], float] = {}  # shares of comparisons made
-        self.found = Found(Node(Formulation()), settings)
+        self.found = found = Found(Node(Formulation()), settings)
+        self._pruner = Pruner(proposer, settings, self._seed)
+        self._rewards = Rewards(judge, settings, found.leaves, found.shares, self._pruner.form, self._seed)
 
     def run(self) -> Found:
         """Search until enough new leaves were reached, all are, or attempts run out."""
@@ -155,7 +116,7 @@ class Search:
                 reward = 0.0
             else:
                 if end.reward is None:
-                    end.reward = self._rewarded(end)
+                    end.reward = self._rewards.of(end)
                     end.finished = True
                     mark_finished(end.parent)
                 reward = end.reward
@@ -220,7 +181,7 @@ class Search:
         """Draw, read, compile, prune and rank; the children of a node are decided once."""
         settings = self._settings
         candidates = self._candidates(node, settings.candidates, 0)
-        kept = self._distinct([each for each in candidates if each.status == "ok"], node)
+        kept = self._pruner.distinct([each for each in candidates if each.status == "ok"], node)
         if node.depth + 1 == DEPTH:
             for each in kept:
                 self._solve(each)
@@ -293,7 +254,8 @@ class Search:
 
     def _solve(self, leaf: Node) -> None:
         """Solve a leaf; of models that say the same only the first is solved."""
-        model, form = _model(leaf), self._form(leaf)
+        model = leaf.compiled
+        form = self._pruner.form(model)
         if form not in self._solutions:
             self._solutions[form] = model, solve(model, self._settings.solver, self._settings.time_limit)
         first, found = self._solutions[form]
@@ -304,129 +266,23 @@ class Search:
             found = replace(found, values=values, objective=math.fsum(terms))  # max f and min -f have one form
         leaf.solution = found
 
-    def _form(self, node: Node) -> Canonical:
-        model = _model(node)
-        if id(model) not in self._forms:
-            self._forms[id(model)] = canonical(model)
-        return self._forms[id(model)]
-
-    # --- pruning -------------------------------------------------------------------------------------------------
-
-    def _distinct(self, candidates: list[Node], parent: Node) -> list[Node]:
-        """Those that say something that none before them says; the others are marked."""
-        if self._settings.prune == "none":
-            return candidates
-        if parent.depth == 0:
-            return self._distinct_variables(candidates, parent)
-        kept: list[Node] = []
-        for each in candidates:
-            same = next((other for other in kept if self._says_the_same(other, each)), None)
-            if same is None:
-                kept.append(each)
-            else:
-                each.status, each.reason = "pruned-equivalent", f"says what {same.name} says"
-        return kept
-
-    def _says_the_same(self, one: Node, other: Node) -> bool:
-        if self._form(one) == self._form(other):
-            return True
-        if self._settings.prune == "canon" or told_apart(self._form(one), self._form(other)):
-            return False
-        verdict = equivalent(_model(one), _model(other), timeout=self._settings.smt_timeout)
-        return verdict.status == "equivalent"  # undecided counts as different, as in the paper
-
-    def _distinct_variables(self, candidates: list[Node], parent: Node) -> list[Node]:
-        """Variables have no domain in common, so a back end says which choices lead to the same model."""
-        if not candidates:
-            return []
-        drafts = [Draft(each.formulation, _model(each)) for each in candidates]
-        votes = self._proposer.cluster(drafts, CLUSTER_VOTES, self._seed(parent.name, "cluster"))
-        clusters = commonest_partition(votes, len(candidates))
-        kept = sorted(min(cluster) for cluster in clusters)
-        for cluster in clusters:
-            for position in cluster:
-                if position != min(cluster):
-                    candidates[position].status = "pruned-equivalent"
-                    candidates[position].reason = f"says what {candidates[min(cluster)].name} says"
-        return [candidates[position] for position in kept]
-
-    # --- priors and rewards --------------------------------------------------------------------------------------
+    # --- priors --------------------------------------------------------------------------------------
 
     def _priors(self, kept: list[Node], parent: Node) -> list[float]:
         settings = self._settings
-        drafts = [self._draft(each) for each in kept]
+        drafts = [each.draft for each in kept]
         if settings.prior == "uniform" or not kept:
             return [0.5] * len(kept)
         if settings.prior == "score":
-            return [self._mean_score(each, SCORE_VOTES) for each in kept]
+            return [mean_score(self._judge, each, SCORE_VOTES, self._seed(each.name, "score")) for each in kept]
         if len(kept) == 1:
             return [0.5]
         votes = self._judge.rank(drafts, settings.prior_votes, self._seed(parent.name, "rank"))
         return spaced(rank_order(votes, len(kept)))
 
-    def _mean_score(self, node: Node, votes: int) -> float:
-        marks = self._judge.score(self._draft(node), votes, self._seed(node.name, "score"))
-        read = [mark for mark in marks if mark is not None]
-        return math.fsum(read) / len(read) / 100 if read else 0.0
-
-    def _draft(self, node: Node) -> Draft:
-        return Draft(node.formulation, _model(node), node.solution)
-
-    def _rewarded(self, leaf: Node) -> float:
-        """The reward of a new leaf, which joins the leaves."""
-        settings, leaves = self._settings, self.found.leaves
-        leaves.append(leaf)
-        position = len(leaves) - 1
-        if settings.reward == "score":
-            return self._mean_score(leaf, settings.compare_votes)
-        if not is_optimal(leaf):
-            return 0.0
-        if settings.reward == "solver":
-            return 1.0
-        rivals = [other for other in self._baseline if other != position]
-        won = self._shares([(position, other) for other in rivals])
-        joins = len(self._baseline) < settings.baselines and not settings.update_baselines
-        if joins and all(self._form(leaves[other]) != self._form(leaf) for other in self._baseline):
-            self._baseline.append(position)
-            return 0.5
-        if settings.update_baselines:
-            reward = math.fsum(won) / len(won) if len(won) >= settings.baselines else 0.5
-            self._choose_baseline()
-            return reward
-        return math.fsum(won) / len(won) if won else 0.5
-
-    def _shares(self, pairs: Sequence[tuple[int, int]]) -> list[float]:
-        """For pairs of leaves the mean share of votes for the one against the other, with either shown first."""
-        leaves, new = self.found.leaves, [pair for pair in pairs if pair not in self._known]
-        shown, seeds = [], []
-        for one, other in new:
-            first, second = self._draft(leaves[one]), self._draft(leaves[other])
-            seed = self._seed("compare", leaves[one].name, leaves[other].name)
-            shown += [(first, second), (second, first)]
-            seeds += [seed, seed + 1]
-        won = self._judge.compare(shown, self._settings.compare_votes, seeds) if new else ()
-        for (one, other), first, second in zip(new, won[::2], won[1::2], strict=True):
-            share = (first + 1.0 - second) / 2
-            self._known[one, other], self._known[other, one] = share, 1.0 - share
-            self.found.shares.append((one, other, share))
-        return [self._known[pair] for pair in pairs]
-
-    def _choose_baseline(self) -> None:
-        """The baseline set becomes the strongest of all leaves with an optimum."""
-        usable = [position for position, leaf in enumerate(self.found.leaves) if is_optimal(leaf)]
-        if len(usable) < 3:
-            self._shares([*combinations(usable, 2)])
-        strengths = bradley_terry(self.found.shares, len(self.found.leaves))
-        self._baseline = sorted(usable, key=lambda position: -strengths[position])[: self._settings.baselines]
-
     def _seed(self, *parts: object) -> int:
         text = json.dumps([self._settings.seed, *parts], default=str)
         return int.from_bytes(hashlib.sha256(text.encode()).digest()[:6], "big")
-
-
-def _model(node: Node) -> LinearModel:
-    assert node.model is not None, "only formulations that compile get here"
-    return node.model
 
 
 def greedy(parameters: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -438,16 +294,3 @@ def greedy(parameters: Sequence[dict[str, Any]]) -> dict[str, Any]:
     top = max(often.values())
     best = [each for each, text in zip(parameters, texts, strict=True) if often[text] == top]
     return max(best, key=len)
-
-
-def commonest_partition(votes: Sequence[Sequence[Sequence[int]]], count: int) -> list[list[int]]:
-    """The partition of ``range(count)`` voted for most often, in whatever order; single members where none is whole."""
-    whole = [
-        frozenset(frozenset(cluster) for cluster in vote)
-        for vote in votes
-        if sorted(position for cluster in vote for position in cluster) == list(range(count))
-    ]
-    if not whole:
-        return [[position] for position in range(count)]
-    chosen, _ = Counter(whole).most_common(1)[0]
-    return sorted(sorted(cluster) for cluster in chosen)

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from icml25cli.papers.formulate.backend import Draft
 from icml25cli.papers.formulate.formulation import Formulation
 from icml25cli.papers.formulate.linear import LinearModel
 from icml25cli.papers.formulate.solve import Solution
@@ -51,6 +52,17 @@ class Node:
         return self.formulation.depth
 
     @property
+    def compiled(self) -> LinearModel:
+        """The model of a formulation that compiles."""
+        assert self.model is not None, "only formulations that compile get here"
+        return self.model
+
+    @property
+    def draft(self) -> Draft:
+        """What a judge is shown."""
+        return Draft(self.formulation, self.compiled, self.solution)
+
+    @property
     def name(self) -> str:
         """Places on the way from the root: ``0.2.1``; the root's is empty."""
         if self.parent is None:
@@ -72,6 +84,10 @@ class Node:
         yield self
         for child in sorted([*(self.children or ()), *self.rejected], key=lambda node: node.place):
             yield from child.walk()
+
+
+def is_optimal(leaf: Node) -> bool:
+    return leaf.solution is not None and leaf.solution.status == "optimal"
 
 
 def upper_bound(node: Node, weight: float, exploration: float) -> float:

@@ -8,7 +8,7 @@ from icml25cli.core.claims import check
 from icml25cli.papers.formulate.bench import solve_one
 from icml25cli.papers.formulate.claims import CLAIMS, Labelled, out_of_reach
 from icml25cli.papers.formulate.samples import SAMPLES
-from icml25cli.papers.formulate.search import Settings
+from icml25cli.papers.formulate.settings import Settings
 
 QUICK = [claim for claim in CLAIMS if "quick" in claim.sizes]
 
@@ -28,7 +28,7 @@ def test_it_evaluates_and_its_control_fails(claim):
 def test_without_its_data_a_claim_says_what_is_missing(claim, monkeypatch):
     from icml25cli.papers.formulate import claims
 
-    for cached in (claims.problems, claims.solved, claims.equal_draws):
+    for cached in (claims.problems, claims.solved, claims.equal_draws, claims.at_random):
         cached.cache_clear()
     monkeypatch.delenv("ICML25_TEST_DATA", raising=False)
     monkeypatch.chdir("/")

@@ -19,7 +19,8 @@ from icml25cli.papers.formulate.grammar.grammar import Grammar
 from icml25cli.papers.formulate.grammar.numbers import quantities
 from icml25cli.papers.formulate.grammar.tagger import load_tagger, spans, stem, words_of
 from icml25cli.papers.formulate.job import formulate_text
-from icml25cli.papers.formulate.search import Search, Settings
+from icml25cli.papers.formulate.search import Search
+from icml25cli.papers.formulate.settings import Settings
 from icml25cli.papers.formulate.tree import Node, counters, document
 from tests.papers.formulate.problems import LATER, PROBLEMS, UNSEEN
 

@@ -16,8 +16,10 @@ from icml25cli.papers.formulate.equivalence import equivalent
 from icml25cli.papers.formulate.formulation import Formulation, read_formulation
 from icml25cli.papers.formulate.linear import LinearModel
 from icml25cli.papers.formulate.probing import told_apart
+from icml25cli.papers.formulate.pruning import commonest_partition
 from icml25cli.papers.formulate.ranking import bradley_terry, rank_order, spaced
-from icml25cli.papers.formulate.search import ATTEMPTS, Search, Settings, commonest_partition, greedy
+from icml25cli.papers.formulate.search import ATTEMPTS, Search, greedy
+from icml25cli.papers.formulate.settings import Settings
 from icml25cli.papers.formulate.tree import (
     Node,
     backpropagate,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from icml25cli.papers.formulate.grammar.structures import read_structure
@@ -14,7 +14,7 @@ from icml25cli.papers.formulate.grammar.structures.drawn import table_of
 from icml25cli.papers.formulate.grammar.structures.structure import Structured
 from icml25cli.papers.formulate.grammar.text import Problem
 from icml25cli.papers.formulate.job import formulate_text
-from icml25cli.papers.formulate.search import Settings
+from icml25cli.papers.formulate.settings import Settings
 
 
 def form(text: str) -> str | None:
@@ -50,6 +50,7 @@ def test_formulas_in_a_text(text, value):
     assert optimum(text) == pytest.approx(value)
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(1, 99), min_size=5, max_size=5))
 def test_coefficients_of_formulas_are_those_of_the_text(numbers):
     a, b, c, d, e = numbers
@@ -76,6 +77,7 @@ def test_what_are_no_formulas(text):
     assert read_formulas(text) is None
 
 
+@settings(deadline=None)
 @given(st.text(alphabet="xy123+-*/()<>= .,maximze", max_size=60))
 def test_any_marks_are_read_or_left(text):
     read_formulas(f"maximize {text}")
@@ -146,6 +148,7 @@ def test_what_is_no_table(text):
     assert table_of(text) is None
 
 
+@settings(deadline=None)
 @given(st.text(alphabet="|\t -12a,\n", max_size=120))
 def test_any_drawing_is_a_table_or_none(text):
     read_structure(Problem(f"maximize {text}"))

@@ -6,6 +6,7 @@ Knows signs of other kinds of problems. A text without such signs may still be r
 import re
 
 from icml25cli.papers.formulate.grammar.grammar import Grammar
+from icml25cli.papers.formulate.grammar.text import Problem
 
 LONGEST = 400  # words
 _SIGNS = (
@@ -65,6 +66,13 @@ _AIM = (
 )
 
 
+def too_long(problem: Problem) -> str | None:
+    """Why a text is too long for the grammar, asked before it reads; None where it is not."""
+    if len(problem.words) <= LONGEST:
+        return None
+    return f"it has {len(problem.words)} words, and problems of one paragraph are what the grammar reads"
+
+
 def out_of_scope(grammar: Grammar) -> str | None:
     """Why the grammar should not answer for its text; None where it may."""
     problem = grammar.problem
@@ -72,8 +80,6 @@ def out_of_scope(grammar: Grammar) -> str | None:
         found = re.search(pattern, problem.text, re.IGNORECASE)
         if found:
             return f'{reason} ("{" ".join(found.group().split())[:60]}")'
-    if len(problem.words) > LONGEST:
-        return f"it has {len(problem.words)} words, and problems of one paragraph are what the grammar reads"
     if len(problem.told) < 3:
         return "it holds hardly any numbers"
     tagged = any(role == "OBJ_DIR" for _, _, role in problem.spans)

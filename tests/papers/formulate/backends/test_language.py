@@ -17,7 +17,7 @@ from icml25cli.papers.formulate.compiler import compile_model
 from icml25cli.papers.formulate.export import export
 from icml25cli.papers.formulate.formulation import KEYS, Formulation
 from icml25cli.papers.formulate.job import formulate_text
-from icml25cli.papers.formulate.search import Settings
+from icml25cli.papers.formulate.settings import Settings
 from icml25cli.papers.formulate.tree import counters, diversity
 from tests.papers.formulate.backends.scripted import COMPONENTS, FARMER, drawn
 from tests.papers.formulate.models import known

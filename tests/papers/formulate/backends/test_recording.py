@@ -12,7 +12,7 @@ from icml25cli.papers.formulate.backends.chat import Request, Sampling
 from icml25cli.papers.formulate.backends.recording import Recording, recording
 from icml25cli.papers.formulate.backends.server import Connection, Server
 from icml25cli.papers.formulate.job import formulate_text
-from icml25cli.papers.formulate.search import Settings
+from icml25cli.papers.formulate.settings import Settings
 from icml25cli.papers.formulate.tree import document
 from tests.papers.formulate.backends.scripted import FARMER, status
 from tests.papers.formulate.backends.test_language import Chat

@@ -8,7 +8,11 @@ from icml25cli.papers.formulate.grammar.structures import algebra, items, listed
 from icml25cli.papers.formulate.grammar.structures.structure import Structure
 from icml25cli.papers.formulate.grammar.text import Problem
 
+LONGEST = 3000  # words: what is looked for grows with the square of a text
+
 
 def read_structure(problem: Problem) -> Structure | None:
     """The form of a text; None where it has none that is known here."""
+    if len(problem.words) > LONGEST:
+        return None
     return algebra.read(problem.text) or tabled.read(problem.text) or listed.read(problem) or items.read(problem)
