@@ -1,0 +1,196 @@
+"""The paper's controlled experiment: alignment against uniqueness, heterogeneity and performance (sections 4.1, 5).
+
+One modality is encoded at a fixed depth, the other, made heterogeneous, at several; alignment is the largest over pairs
+of layers on one batch of test rows. Knows the generator, encoders and metrics. Does not know the command line.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float64
+from numpy import ndarray
+
+from icml25cli.core.embeddings import of_array
+from icml25cli.core.progress import Progress
+from icml25cli.papers.align import encoders, generator, symmetric
+from icml25cli.papers.align.encoders import Split, Training
+from icml25cli.papers.align.lists import neighbour_lists
+from icml25cli.papers.align.overlap import mutual
+from icml25cli.papers.align.prepared import prepare
+
+ALIGNED_ROWS, NEIGHBOURS = 512, 100
+FIXED_DEPTH = 2  # of the modality that is not transformed
+
+
+@dataclass(frozen=True)
+class Design:
+    """What is varied.
+
+    Attributes:
+        unique: of the label's eight bits, how many only one view holds.
+        heterogeneity: depths of the map that the second view goes through; -1 for none.
+        depths: of the second view's encoder.
+        rows: items, split 70/15/15.
+        epochs: of the first and of the second view's encoders.
+    """
+
+    unique: tuple[int, ...] = tuple(range(9))
+    heterogeneity: tuple[int, ...] = (1,)
+    depths: tuple[int, ...] = (1, 3, 6)
+    seeds: int = 2
+    rows: int = 24_576
+    epochs: tuple[int, int] = (30, 60)
+    rate: float = 0.01
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """One encoder of the second view beside the first view's.
+
+    Attributes:
+        alignment: the largest unbiased CKA over pairs of layers; last_alignment that of the last ones.
+        mknn: the largest share of 100 mutual neighbours of 512.
+        accuracy, first_accuracy: on test rows, of this encoder and of the first view's.
+    """
+
+    unique: int
+    heterogeneity: int
+    depth: int
+    seed: int
+    alignment: float
+    last_alignment: float
+    mknn: float
+    accuracy: float
+    first_accuracy: float
+
+
+def simulate(design: Design, seed: int = 0) -> list[Encoded]:
+    """Train all encoders of a design and measure alignment, in the order unique, heterogeneity, depth, seed."""
+    cells = [(u, s) for u in design.unique for s in range(design.seeds)]
+    drawn = [generator.draw(generator.task(8 - u), design.rows, seed + s) for u, s in cells]
+    found: list[Encoded] = []
+    total = 1 + len(design.heterogeneity) * len(design.depths)
+    with Progress("stacks of encoders", total) as progress, torch.random.fork_rng(devices=[]):
+        how = Training(design.epochs[0], rate=design.rate)
+        one, splits = _trained([d.x1 for d in drawn], [d.label for d in drawn], FIXED_DEPTH, how, seed)
+        first_layers, first_accuracy = _tested(one, splits)
+        progress.advance()
+        how = Training(design.epochs[1], rate=design.rate)
+        for bend in design.heterogeneity:
+            views = [generator.heterogeneous(d.x2, bend) for d in drawn]
+            for depth in design.depths:
+                two, splits = _trained(views, [d.label for d in drawn], depth, how, seed + 1000 + depth)
+                layers, accuracy = _tested(two, splits)
+                for e, (u, s) in enumerate(cells):
+                    ucka, mknn = _alignment([x[e] for x in first_layers], [x[e] for x in layers])
+                    found.append(
+                        Encoded(
+                            u,
+                            bend,
+                            depth,
+                            s,
+                            float(ucka.max()),
+                            float(ucka[-1, -1]),
+                            float(mknn.max()),
+                            float(accuracy[e]),
+                            float(first_accuracy[e]),
+                        )
+                    )
+                progress.advance()
+    return sorted(found, key=lambda row: (row.unique, row.heterogeneity, row.depth, row.seed))
+
+
+def _trained(views, labels, depth: int, how: Training, seed: int):
+    """A stack trained on 70 % of each member's rows, standardised by those; and the three splits."""
+    x, y = np.stack(views), np.stack(labels)
+    train, validation = round(0.7 * x.shape[1]), round(0.85 * x.shape[1])
+    mean, sd = x[:, :train].mean(axis=1, keepdims=True), x[:, :train].std(axis=1, keepdims=True)
+    rows = torch.from_numpy((x - mean) / np.where(sd == 0, 1, sd)).float()
+    label = torch.from_numpy(y)
+    edges = (slice(None, train), slice(train, validation), slice(validation, None))
+    splits = tuple(Split(rows[:, edge].contiguous(), label[:, edge].contiguous()) for edge in edges)
+    start = encoders.started(len(x), x.shape[2], generator.CLASSES, depth, seed)
+    return encoders.train(start, splits[0], splits[1], how, seed), splits
+
+
+def _tested(stack: encoders.Stack, splits: Sequence[Split]) -> tuple[list[ndarray], ndarray]:
+    """Representations of the first test rows by layer, and accuracy on all of them."""
+    test = splits[2]
+    with torch.no_grad():
+        layers = [x.numpy() for x in stack.representations(test.x[:, :ALIGNED_ROWS])]
+        return layers, encoders.accuracy(stack, test).numpy()
+
+
+def _alignment(first, second) -> tuple[Float64[ndarray, "L M"], Float64[ndarray, "L M"]]:
+    """Unbiased CKA and mutual neighbours of every pair of layers, of rows of length 1."""
+    sides = [[prepare(of_array("layer", np.ascontiguousarray(x))) for x in layers] for layers in (first, second)]
+    kernels = [[symmetric.u_centred(symmetric.linear_kernel(x[:])) for x in layers] for layers in sides]
+    k = min(NEIGHBOURS, sides[0][0].rows - 1)
+    lists = [[neighbour_lists(x, k).index for x in layers] for layers in sides]
+    count = sides[0][0].rows
+    ucka = np.array([[symmetric.association(a, b) for b in kernels[1]] for a in kernels[0]])
+    mknn = np.array([[mutual(a, b, count).mean() for b in lists[1]] for a in lists[0]])
+    return np.nan_to_num(ucka), mknn
+
+
+def summary(found: Sequence[Encoded]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """A row each uniqueness and heterogeneity, and a row each heterogeneity: how alignment follows uniqueness."""
+    from scipy.stats import spearmanr
+
+    rows = []
+    for bend in dict.fromkeys(row.heterogeneity for row in found):
+        for unique in dict.fromkeys(row.unique for row in found):
+            here = [row for row in found if (row.heterogeneity, row.unique) == (bend, unique)]
+            exact = generator.exact(generator.task(8 - unique))
+            alignment = np.array([row.alignment for row in here])
+            rows.append(
+                {
+                    "heterogeneity": bend,
+                    "unique": unique,
+                    "max_ucka": float(alignment.max()),
+                    "ucka": float(alignment.mean()),
+                    "ucka_sd": float(alignment.std(ddof=1)) if len(here) > 1 else None,
+                    "mknn": float(np.mean([row.mknn for row in here])),
+                    "accuracy": float(np.mean([row.accuracy for row in here])),
+                    "best_accuracy": exact.accuracy_second,
+                    "alignment_performance": _pearson(here, "alignment", "accuracy"),
+                    "alignment_depth": _pearson(here, "alignment", "depth"),
+                }
+            )
+    trends = []
+    for bend in dict.fromkeys(row["heterogeneity"] for row in rows):
+        here = [row for row in rows if row["heterogeneity"] == bend]
+        if len(here) > 2:
+            rho = np.asarray(spearmanr([row["unique"] for row in here], [row["max_ucka"] for row in here]))[0]
+            trends.append({"heterogeneity": bend, "spearman": float(rho), "levels": len(here)})
+    return rows, trends
+
+
+def _pearson(rows: Sequence[Encoded], one: str, other: str) -> float | None:
+    x, y = (np.array([getattr(row, name) for row in rows], np.float64) for name in (one, other))
+    if len(rows) < 3 or x.std() == 0 or y.std() == 0:
+        return None
+    return float(np.corrcoef(x, y)[0, 1])
+
+
+def write_data(design: Design, directory: Path, seed: int) -> list[str]:
+    """Write each task's views and labels as x1, x2 (a heterogeneity each) and y; names of the files."""
+    names = []
+    for unique in design.unique:
+        of = generator.task(8 - unique)
+        drawn = generator.draw(of, design.rows, seed)
+        arrays = {"x1": drawn.x1.astype(np.float32), "y": drawn.label}
+        for bend in design.heterogeneity:
+            arrays[f"x2_{bend}"] = generator.heterogeneous(drawn.x2, bend).astype(np.float32)
+        name = f"unique_{unique}.npz"
+        np.savez(directory / name, **arrays)
+        names.append(name)
+    return names
+
+
+def as_rows(found: Sequence[Encoded]) -> list[dict[str, Any]]:
+    return [asdict(row) for row in found]
