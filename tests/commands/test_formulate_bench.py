@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from tests.papers.formulate.backends.scripted import FARMER, scripted
+from tests.papers.formulate.backends.scripted import COMPONENTS, FARMER, drawn, scripted
 
 BUSES = (
     "A school hires buses and vans for a trip. A bus seats {}0 pupils and costs $400, a van seats ten pupils and costs "
@@ -92,20 +92,20 @@ def test_a_language_model_is_scored_cut_short_and_replayed(icml25, tmp_path):
         "".join(json.dumps({"question": text, "answer": 300}) + "\n" for text in (FARMER, f"{FARMER} Yes."))
     )
     options = ("-H", 6, "-T", 4, "--min-confidence", 0)
+    firsts = {key: values[:1] for key, values in COMPONENTS.items()}
     with scripted() as server:
+        server.answer = lambda body, place: drawn(body, place, firsts)
         args = ("formulate", "bench", data, *options, "--backend", "openai", "--base-url", server.url)
-        cut_short = icml25(*args, "--max-calls", 15, "--json")
+        cut_short = icml25(*args, "--max-calls", 7, "--json")
         assert (cut_short.code, cut_short.out) == (4, "")
-        assert "the budget of 15 requests is spent" in cut_short.err
-        done = icml25(*args, "--resume", "--record", "answers.jsonl", "--json")
-        assert done.code == 2  # a recording is its own journal
+        assert "the budget of 7 requests is spent" in cut_short.err
         asked = len(server.bodies)
         done = icml25(*args, "--resume", "-o", "scores", "--json")
         assert done.code == 0, done.err
         assert done.json["metrics"]["requests"] == len(server.bodies) - asked
         assert done.json["params"]["model"] == "scripted"
         assert done.json["metrics"]["problems"] == 2
-        assert 0 < done.json["metrics"]["pass_at_16_1e6"] <= 1
+        assert done.json["metrics"]["pass_at_1_1e6"] == 1
         fresh = icml25(*args, "--fresh", "--record", "answers.jsonl", "-o", "recorded")
         assert fresh.code == 0, fresh.err
     backend = ("--backend", "replay", "--cassette", "answers.jsonl")
