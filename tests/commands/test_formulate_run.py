@@ -100,6 +100,84 @@ def test_an_unbounded_text_is_told_what_it_lacks(icml25, tmp_path):
     assert "A limit on chair is missing" in (tmp_path / "out" / "report.md").read_text()
 
 
+def test_every_line_of_a_file_is_solved_and_kept(icml25, tmp_path):
+    rows = [
+        {"id": "trip", "question": TEXT},
+        {"question": "Minimize the squared distance of 3 shops from 2 roads with 5 bends."},
+        {"Question": "maximise 3x + 4y subject to x + 2y <= 14, 3x - y >= 0, x - y <= 2, x, y >= 0"},
+        {"question": "a\0b"},
+    ]
+    (tmp_path / "many.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = icml25("formulate", "many.jsonl", "-o", "out", "--json")
+    assert done.code == 0, done.err
+    assert [row["status"] for row in done.json["rows"]] == ["optimal", "abstained", "optimal", "refused"]
+    assert [row["objective"] for row in done.json["rows"]] == [1700, None, 34, None]
+    assert [row["name"] for row in done.json["rows"]] == ["trip", "2", "3", "4"]
+    assert "products or powers" in done.json["rows"][1]["reason"]
+    assert done.json["metrics"] == {"problems": 4, "optimal": 2}
+    assert {row["variable"]: row["value"] for row in done.json["tables"]["solutions"][:2]} == {"bus": 3, "van": 5}
+    assert icml25("formulate", "explain", "out/row-000003/model.mps", "--json").json["metrics"]["objective"] == 34
+    kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("model.lp")}
+    assert len(kept) == 2
+    again = icml25("formulate", "many.jsonl", "--resume", "--json")
+    assert [row["seconds"] for row in again.json["rows"]] == [row["seconds"] for row in done.json["rows"]]
+
+
+def test_a_trace_tells_of_every_expansion(icml25):
+    done = icml25("formulate", TEXT, "--trace", "--json")
+    assert done.code == 0, done.err
+    lines = [line for line in done.err.splitlines() if "drafts of" in line]
+    nodes = done.json["tables"]["nodes"]
+    assert len(lines) == sum(node["expanded"] for node in nodes)
+    assert lines[0].startswith("root: 10 drafts of variables: 1 kept, 9 pruned-equivalent; first {")
+    assert {"pruned-equivalent", "ok"} <= {node["status"] for node in nodes}
+
+
+def test_what_is_decided_is_whole_or_not_as_told(icml25):
+    text = "max 7x + 5y subject to 3x + 2y <= 10.5, x, y >= 0"
+    found = [icml25("formulate", text, "--domain", kind, "--json").json for kind in ("integer", "continuous")]
+    assert [report["metrics"]["objective"] for report in found] == [25, 26.25]
+    assert found[0]["params"]["domain"] == "integer"
+
+
+def test_the_order_of_readings_may_be_by_strength(icml25):
+    by_path, by_strength = (
+        icml25("formulate", TEXT, "--order", order, "--json").json for order in ("path", "strength")
+    )
+    values = [row["value"] for row in by_path["rows"][1:] if row["status"] == "optimal"]
+    strengths = [row["bradley_terry"] for row in by_strength["rows"][1:] if row["status"] == "optimal"]
+    assert values == sorted(values, reverse=True)
+    assert strengths == sorted(strengths, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("content", "code", "said"),
+    [
+        (b"", 3, "the problem is empty"),
+        (b"\xff\xfe\x00\x01", 3, "standard input is no text"),
+        (b"maximize x\0", 3, "the problem is no text"),
+        (b"word " * 400_000, 3, "at most 200000 are read"),
+        (b"word 12 $5 " * 4000, 1, "problems of one paragraph"),
+        (b"maximize 3 and NaN and 1e999 and inf at most 4 of -5", 1, "no answer is given"),
+    ],
+    ids=["empty", "binary", "null", "overlong", "long", "no numbers"],
+)
+def test_what_comes_in_on_standard_input(program, environment, tmp_path, content, code, said):
+    done = subprocess.run(
+        [program, "formulate", "-"], input=content, capture_output=True, env=environment, cwd=tmp_path, timeout=120
+    )
+    assert done.returncode == code
+    assert said in done.stderr.decode()
+    assert "Traceback" not in done.stderr.decode()
+
+
+def test_input_without_an_end_is_refused(icml25, tmp_path):
+    (tmp_path / "endless").symlink_to("/dev/zero")
+    done = icml25("formulate", "endless", timeout=60)
+    assert done.code == 3
+    assert "endless" in done.err or "characters" in done.err
+
+
 @pytest.mark.parametrize("search", ["dfs", "sequential", "greedy", "random"])
 def test_other_searches(icml25, search):
     done = icml25("formulate", TEXT, "--search", search, "-T", 4, "--min-confidence", 0, "--json")
