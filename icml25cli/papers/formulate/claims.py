@@ -148,9 +148,16 @@ def _in_sequence(work: tuple[Labelled, int]) -> Record:
 
 @lru_cache
 def at_random(first: int) -> np.ndarray:
-    """How often the end of a path at random is right, for each problem, over paths of different seeds."""
-    paths = [Settings(search="random", rollouts=1, seed=seed) for seed in range(first, first + PATHS)]
-    return np.mean([within(solved(path), 1) for path in paths], axis=0)
+    """How often the end of a path at random is right, for each problem, over paths of its own seeds from ``first``."""
+    paths = range(first, first + PATHS)
+    work = [(problem, 1000 * problem.row + path) for problem in problems() for path in paths]
+    records = tuple(parallel_map(_one_path, work, description="paths"))
+    return within(records, 1).reshape(-1, PATHS).mean(1)
+
+
+def _one_path(work: tuple[Labelled, int]) -> Record:
+    problem, seed = work
+    return solve_one(problem, Settings(search="random", rollouts=1, seed=seed))
 
 
 def within(records: tuple[Record, ...], first: int | None) -> np.ndarray:

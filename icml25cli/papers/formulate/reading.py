@@ -58,12 +58,26 @@ def _read_with_highs(path: Path) -> LinearModel:
         said = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
     if status == highspy.HighsStatus.kError:
         raise InputError(f"{path} is not read by HiGHS: {_reason(path, said)}", hint=_way_out(path))
+    if path.suffix.lower() == ".mps" and not _is_whole(path):
+        raise InputError(f"{path} ends before ENDATA", hint="it was cut off: copy it again")
     lp = highs.getLp()
     if highs.getHessianNumNz():
         raise NonLinear(f"{path} has a quadratic objective", hint="only linear models are explained")
     if not lp.num_col_:
         raise InputError(f"{path} holds no variables", hint="check that it was written whole")
-    return _from_arrays(lp, _warnings(said))
+    try:
+        return _from_arrays(lp, _warnings(said))
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} has a name that is not UTF-8", hint="write the file in UTF-8") from error
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether an MPS file has its last line: HiGHS takes some that were cut off for whole ones."""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - 4096))
+        lines = file.read().decode("utf-8", "replace").splitlines()
+    last = next((line for line in reversed(lines) if line.strip() and line[0] != "*"), "")
+    return last.split()[:1] == ["ENDATA"]
 
 
 def _from_arrays(lp: highspy.HighsLp, notes: tuple[str, ...]) -> LinearModel:

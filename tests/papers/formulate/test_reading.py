@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from fractions import Fraction
@@ -102,6 +103,22 @@ def test_what_is_not_read_is_explained(tmp_path: Path, name, content, named):
     assert named in caught.value.message
     assert name in caught.value.message or "semi" in named
     assert caught.value.hint
+
+
+@pytest.mark.parametrize("name", ["a.lp", "a.mps"])
+def test_a_file_that_was_cut_off_anywhere_is_refused(tmp_path: Path, name):
+    whole = (LP if name == "a.lp" else MPS).rstrip()
+    for length in range(0, len(whole), 3):
+        with pytest.raises(InputError):
+            read_model(write(tmp_path, name, whole[:length]))
+
+
+@pytest.mark.parametrize(("name", "text"), [("a.lp", LP), ("a.mps", MPS)])
+def test_names_that_are_not_utf8(tmp_path: Path, name, text):
+    path = tmp_path / name
+    path.write_bytes(re.sub(rb"(?i)\bx\b", b"x\xfe", text.encode()))
+    with pytest.raises(InputError, match="not UTF-8"):
+        read_model(path)
 
 
 def test_files_that_are_not_there(tmp_path: Path):
