@@ -307,6 +307,7 @@ def _tell(report: Report, chat: "Chat", outcome: "Outcome") -> None:
 def _fill(report: Report, outcome: "Outcome", explanation: "Explanation", top: int, as_json: bool) -> None:
     from icml25cli.papers.formulate.tree import counters
 
+    assert outcome.best is not None
     assert outcome.found is not None
     model, solution = explanation.model, explanation.solution
     ranked = outcome.ranked()
@@ -315,6 +316,7 @@ def _fill(report: Report, outcome: "Outcome", explanation: "Explanation", top: i
     report.answer = {"status": solution.status}
     if as_json:
         report.answer["solution"] = solution.by_name(model)
+        report.answer["formulation"] = outcome.best.formulation.document()
     aim = f"{model.sense} {model.written(model.objective, model.constant)}"
     report.tables = {
         "model": [

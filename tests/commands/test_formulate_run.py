@@ -25,7 +25,11 @@ def test_a_text_is_solved_and_everything_is_written(icml25, tmp_path):
     jsonschema.validate(report, json.loads(files("icml25cli.assets").joinpath("report.schema.json").read_text()))
     assert report["metrics"]["objective"] == 1700
     assert report["metrics"]["confidence"] > 0.5
-    assert report["answer"] == {"status": "optimal", "solution": {"bus": 3, "van": 5}}
+    assert {key: report["answer"][key] for key in ("status", "solution")} == {
+        "status": "optimal",
+        "solution": {"bus": 3, "van": 5},
+    }
+    assert report["answer"]["formulation"] == json.loads((tmp_path / "out" / "model.json").read_text())
     assert [row["rank"] for row in report["rows"]][:2] == [1, 2]
     assert report["rows"][0]["differs"] == ""
     assert all(row["differs"] for row in report["rows"][1:])
@@ -56,6 +60,17 @@ def test_text_on_the_command_line_and_on_standard_input(icml25, tmp_path, enviro
     assert json.loads(piped.stdout)["answer"]["solution"] == {"bus": 3, "van": 5}
 
 
+def test_an_answer_is_explained_in_a_pipe(icml25):
+    solved = icml25("formulate", TEXT, "--json")
+    explained = icml25("formulate", "explain", "-", "--json", input=solved.out)
+    assert explained.code == 0, explained.err
+    assert explained.json["metrics"]["objective"] == 1700
+    none = icml25("formulate", "Minimize the squared distance of 3 shops from 2 roads with 5 bends.", "--json")
+    refused = icml25("formulate", "explain", "-", "--json", input=none.out)
+    assert refused.code == 3
+    assert "standard input is a report without an answer" in refused.err
+
+
 def test_without_a_problem_the_example_is_solved(icml25):
     done = icml25("formulate", "run", "--json")
     assert done.json["metrics"]["objective"] == 300
@@ -78,7 +93,7 @@ def test_an_infeasible_text_is_explained_in_its_words(icml25):
     text = TEXT.replace("can be hired.", "can be hired. At most two vans can be hired.")
     done = icml25("formulate", text, "--json")
     assert done.code == 0, done.err
-    assert done.json["answer"] == {"status": "infeasible", "solution": {}}
+    assert (done.json["answer"]["status"], done.json["answer"]["solution"]) == ("infeasible", {})
     assert {row["words"] for row in done.json["tables"]["conflict"]} == {
         "At most three buses can be hired",
         "At most two vans can be hired",

@@ -116,7 +116,7 @@ def read_formulation(document: Any, where: object, *, partial: bool = False) -> 
 
 
 def parse_formulation(content: str, where: object) -> Formulation:
-    """A formulation from JSON text.
+    """A formulation from JSON text: its own five keys, or a report of `icml25 formulate --json`, whose answer has it.
 
     Raises:
         InputError: the text is no JSON, names a field twice, holds NaN, infinity or a number out of range, or
@@ -126,6 +126,11 @@ def parse_formulation(content: str, where: object) -> Formulation:
         document = DECODER.decode(content)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{where} is no JSON: {error}", hint="a formulation is one object of five keys") from error
+    if isinstance(document, dict) and document.get("command") == "formulate":
+        answer = document.get("answer")
+        if not isinstance(answer, dict) or "formulation" not in answer:
+            raise InputError(f"{where} is a report without an answer", hint="formulate a problem that has one")
+        document = answer["formulation"]
     return read_formulation(document, where)
 
 

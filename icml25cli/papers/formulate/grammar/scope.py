@@ -6,6 +6,8 @@ Knows signs of other kinds of problems. A text without such signs may still be r
 import re
 
 from icml25cli.papers.formulate.grammar.grammar import Grammar
+from icml25cli.papers.formulate.grammar.numbers import Quantity
+from icml25cli.papers.formulate.grammar.tagger import stem
 from icml25cli.papers.formulate.grammar.text import Problem
 
 LONGEST = 400  # words
@@ -73,6 +75,47 @@ def too_long(problem: Problem) -> str | None:
     return f"it has {len(problem.words)} words, and problems of one paragraph are what the grammar reads"
 
 
+# Units that measure one thing; the grammar does not turn one into the other.
+_UNITS = (
+    {"second", "minute", "hour"},
+    {"milligram", "mg", "gram", "g", "kilogram", "kg", "ton", "tonne", "pound", "lb", "ounce", "oz"},
+    {"millilitre", "milliliter", "ml", "litre", "liter", "l", "gallon", "quart", "pint"},
+    {
+        "millimetre",
+        "mm",
+        "centimetre",
+        "centimeter",
+        "cm",
+        "metre",
+        "meter",
+        "m",
+        "kilometre",
+        "kilometer",
+        "km",
+        "mile",
+    },
+    {"cent", "$"},
+)
+
+
+def mixed_units(problem: Problem) -> str | None:
+    """Why numbers of a text cannot be compared: "2 hours" of a thing, and "90 minutes" of all."""
+    units = {_unit(problem, quantity) for quantity in problem.told}
+    mixed = next((sorted(units & family) for family in _UNITS if len(units & family) > 1), None)
+    return f'it measures in "{mixed[0]}" and in "{mixed[1]}": say all in one unit' if mixed else None
+
+
+def _unit(problem: Problem, quantity: Quantity) -> str:
+    after = problem.lower[quantity.last : quantity.last + 1]
+    return "$" if quantity.kind == "money" else stem(after[0]) if after else ""
+
+
+def _several(text: str) -> bool:
+    """Whether two paragraphs aim at something with numbers of their own."""
+    parts = [part for part in re.split(r"\n\s*\n", text) if re.search(r"\b(?:min|max)imi[sz]", part, re.IGNORECASE)]
+    return sum(len(re.findall(r"\d+", part)) > 2 for part in parts) > 1
+
+
 def out_of_scope(grammar: Grammar) -> str | None:
     """Why the grammar should not answer for its text; None where it may."""
     problem = grammar.problem
@@ -80,6 +123,8 @@ def out_of_scope(grammar: Grammar) -> str | None:
         found = re.search(pattern, problem.text, re.IGNORECASE)
         if found:
             return f'{reason} ("{" ".join(found.group().split())[:60]}")'
+    if _several(problem.text):
+        return "it holds several problems: give them one at a time, or one a line of a .jsonl file"
     if len(problem.told) < 3:
         return "it holds hardly any numbers"
     tagged = any(role == "OBJ_DIR" for _, _, role in problem.spans)
@@ -87,4 +132,4 @@ def out_of_scope(grammar: Grammar) -> str | None:
         return "it does not say what is to be made large or small"
     if not grammar.choices:
         return "what is to be decided could not be found"
-    return None
+    return mixed_units(problem)
