@@ -158,8 +158,8 @@ def test_the_numbers_of_the_text_decide_the_model():
         ("The weather is nice today.", "numbers"),
         (f"{FARMER.replace('profit', 'income')}\n\n{FARMER}", "several problems"),
         (
-            "A stool takes 2 hours of work and a bench takes 5 hours of work. There are at most 9000 minutes of work. A "
-            "stool earns $30 and a bench earns $90. Maximize the earnings from stools and benches.",
+            "A stool takes 2 hours of work and a bench takes 5 hours of work. There are at most 9000 minutes of work. "
+            "A stool earns $30 and a bench earns $90. Maximize the earnings from stools and benches.",
             '"hour" and in "minute"',
         ),
         ("A baker sells 3 breads and 5 cakes of 7 kinds at $4.", "made large or small"),
