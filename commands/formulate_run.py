@@ -269,7 +269,7 @@ def _text(problem: str) -> tuple[str, str]:
 
     if problem == EXAMPLE:
         return problem, "the built-in example"
-    if problem != "-" and len(problem.split()) > 3:
+    if problem != "-" and not 0 < len(problem.split()) <= 3:
         return problem, "the command line"
     source = "standard input" if problem == "-" else problem
     most = 4 * LONGEST + 4  # bytes that its characters may take, and more: what has no end is not read to it

@@ -89,6 +89,12 @@ def test_abstains(icml25):
     assert "the confidence is" in unsure.json["answer"]["reason"]
 
 
+def test_what_is_not_linear_is_said(icml25):
+    done = icml25("formulate", "maximize x + y subject to x*y <= 4, x/y >= 1", "--json")
+    assert done.code == 1
+    assert "multiplies decision variables" in done.json["answer"]["reason"]
+
+
 def test_an_infeasible_text_is_explained_in_its_words(icml25):
     text = TEXT.replace("can be hired.", "can be hired. At most two vans can be hired.")
     done = icml25("formulate", text, "--json")
@@ -206,6 +212,8 @@ def test_other_searches(icml25, search):
     ("args", "code", "said"),
     [
         (("gone.txt",), 3, "gone.txt cannot be read"),
+        ((" ",), 3, "the problem is empty"),
+        (("maximize 1e47x + y subject to x + y <= 3",), 3, "too large"),
         (("empty.txt",), 3, "the problem is empty"),
         (("bytes.txt",), 3, "bytes.txt is no text"),
         ((TEXT, "-o", "there"), 74, "there"),

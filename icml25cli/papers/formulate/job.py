@@ -102,6 +102,8 @@ def formulate_text(
         reason = "no reading of it became a model"
         if isinstance(backend, LanguageModel) and backend.unreadable:
             reason += f": of {backend.answers} answers {backend.unreadable} could not be read"
+        elif told := next((node.reason for node in found.root.walk() if node.status == "invalid"), ""):
+            reason += f": {told}"
         return Outcome(text, "abstained", reason, found, None, 0.0)
     if isinstance(backend, LanguageModel):
         best, said, missing = order[0], {}, []

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from icml25cli.papers.formulate.grammar.structures.structure import REAL, WHOLE, Component, Structure
 from icml25cli.papers.formulate.linear import Sense
 
-_NUMBER = r"\d+(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?|\.\d+"
+_NUMBER = r"\d+(?:,\d{3})+(?:\.\d+)?|(?:\d+(?:\.\d+)?|\.\d+)(?:[eE][+-]?\d+)?"
 _SIGNS = {"=<": "<=", "≤": "<=", "=>": ">=", "≥": ">=", "=": "=="} | {
     sign: sign for sign in ("<=", ">=", "==", "<", ">")
 }
