@@ -176,7 +176,7 @@ def _solve_one(
     force: bool,
     as_json: bool,
 ) -> None:
-    from icml25cli.core.errors import CheckFailed
+    from icml25cli.core.errors import CheckFailed, about
     from icml25cli.core.progress import Progress, note, warnings_so_far
     from icml25cli.papers.formulate.batch import explained, unanswered
     from icml25cli.papers.formulate.job import formulate_text
@@ -189,7 +189,8 @@ def _solve_one(
             if trace:
                 note(expansion(node))
 
-        outcome = formulate_text(text, settings, expanded, chat)
+        with about(report.params["problem"]):
+            outcome = formulate_text(text, settings, expanded, chat)
     report.warnings = [*warnings_so_far()]
     report.metrics = {"objective": None, "confidence": outcome.confidence}
     if chat is not None:
@@ -262,6 +263,13 @@ def _solve_many(
     show(report, as_json=as_json)
 
 
+def _is_a_file(name: str) -> bool:
+    try:
+        return Path(name).is_file()
+    except (OSError, ValueError):  # too long for a name, or with a NUL
+        return False
+
+
 def _text(problem: str) -> tuple[str, str]:
     """The text of a problem, and what to call where it came from."""
     from icml25cli.core.errors import InputError
@@ -269,7 +277,7 @@ def _text(problem: str) -> tuple[str, str]:
 
     if problem == EXAMPLE:
         return problem, "the built-in example"
-    if problem != "-" and not 0 < len(problem.split()) <= 3:
+    if problem != "-" and not 0 < len(problem.split()) <= 3 and not _is_a_file(problem):
         return problem, "the command line"
     source = "standard input" if problem == "-" else problem
     most = 4 * LONGEST + 4  # bytes that its characters may take, and more: what has no end is not read to it

@@ -6,8 +6,10 @@ Knows file formats. Does not know what a model is for.
 """
 
 import re
+import shutil
 import sys
 import tempfile
+from codecs import BOM_UTF8
 from pathlib import Path
 
 import highspy
@@ -53,7 +55,7 @@ def _read_with_highs(path: Path) -> LinearModel:
         log = Path(folder, "log")
         highs = new_solver()
         highs.setOptionValue("log_file", str(log))
-        status = highs.readModel(str(path))
+        status = highs.readModel(str(_without_mark(path, Path(folder))))
         highs.setOptionValue("log_file", "")
         said = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
     if status == highspy.HighsStatus.kError:
@@ -69,6 +71,17 @@ def _read_with_highs(path: Path) -> LinearModel:
         return _from_arrays(lp, _warnings(said))
     except UnicodeDecodeError as error:
         raise InputError(f"{path} has a name that is not UTF-8", hint="write the file in UTF-8") from error
+
+
+def _without_mark(path: Path, folder: Path) -> Path:
+    """The file, or a copy without the byte-order mark that it begins with: HiGHS takes that for a word."""
+    with path.open("rb") as file:
+        if file.read(len(BOM_UTF8)) != BOM_UTF8:
+            return path
+        bare = folder / path.name
+        with bare.open("wb") as copy:
+            shutil.copyfileobj(file, copy)
+    return bare
 
 
 def _is_whole(path: Path) -> bool:
