@@ -42,6 +42,7 @@ def optimum(text: str, settings: Settings | None = None) -> float:
         ("Maximize 2 (x + y) - y, subject to 0 <= x <= 3 and x + y = 5 (x, y not negative).", 8),
         ("Maximize 3 wheat + 4 corn subject to wheat + corn <= 10, wheat >= 2.", 38),
         ("maximize 7x + 5y with 3x + 2y <= 10.5, x and y integers, nonnegative", 25),
+        ("Minimize x + 2y s.t. 1 <= x <= y = 4, x, y >= 0.", 9),
         ("Minimize x + y if x >= 1.5, y >= 2 and x is free.", 3.5),
     ],
 )

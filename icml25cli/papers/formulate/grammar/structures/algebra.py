@@ -156,7 +156,8 @@ def _relation(tokens: list[Token], place: int, floor: int, names: set[str]) -> t
             end = last
         if not signs:
             continue
-        said = [" ".join([sides[0], *(part for pair in zip(signs, sides[1:], strict=True) for part in pair)])]
+        links = zip(sides, signs, sides[1:], strict=False)
+        said = [f"{left} {sign} {right}" for left, sign, right in links]
         first = begin
         while first >= place + 2 and tokens[first - 1].text in (",", "and") and tokens[first - 2].text in names:
             first -= 2  # x, y >= 2 is said of both

@@ -48,6 +48,8 @@ class Structured(Judge):
         if key == "parameters":
             return [self.structure.parameters] * count
         options = self._options(key, partial)
+        if not options:  # the equalities are not as they were proposed
+            return [None] * count
         drawn = draw.choices(range(len(options)), [chance for _, chance in options], k=count)
         return [options[place][0] for place in drawn]
 
