@@ -133,7 +133,7 @@ PAPERS: tuple[Paper, ...] = (
     Paper(
         "align",
         "Tell whether two representations are aligned, and whether it matters.",
-        None,
+        _module("align"),
         "alignment emergence",
         "Understanding the Emergence of Multimodal Representation Alignment",
         "Tjandrasuwita, Ekbote, Ziyin, Liang",

@@ -53,8 +53,9 @@ def set_threads(threads: int | None) -> None:
     import numba
     import torch
 
-    torch.set_num_threads(threads or usable_cpus())
+    # numba first: as it starts its threads it lets OpenMP, which torch computes with, have as many as it has itself.
     _limit_numba(numba, threads or usable_cpus())
+    torch.set_num_threads(threads or usable_cpus())
 
 
 def parallel_map(
@@ -224,10 +225,11 @@ def _thread_limit(threads: int) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         if torch := sys.modules.get("torch"):
             stack.callback(torch.set_num_threads, torch.get_num_threads())
-            torch.set_num_threads(threads)
         if numba := sys.modules.get("numba"):
             stack.callback(numba.set_num_threads, numba.get_num_threads())
             _limit_numba(numba, threads)
+        if torch:
+            torch.set_num_threads(threads)
         yield
 
 

@@ -3,6 +3,8 @@
 import contextlib
 import os
 import signal
+import subprocess
+import sys
 import time
 import warnings
 
@@ -73,6 +75,15 @@ def test_a_killed_worker_is_one_sentence():
 def test_large_arrays_reach_the_workers():
     arrays = [np.full(2**18, i, dtype=np.float64) for i in range(3)]
     assert parallel_map(lambda x: float(x.mean()), arrays, jobs=2) == [0.0, 1.0, 2.0]
+
+
+def test_a_process_has_the_threads_it_was_given_though_numba_starts_more():
+    code = (
+        "from icml25cli.core.parallel import set_threads; set_threads(1); import torch; print(torch.get_num_threads())"
+    )
+    environment = os.environ | {"NUMBA_NUM_THREADS": "2", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "1\n"
 
 
 @pytest.mark.parametrize("arguments", [{"jobs": 0}, {"jobs": -1}, {"threads": 0}])
