@@ -183,30 +183,21 @@ def permutation_moments(xx: Moments, yy: Moments) -> tuple[float, float]:
     With W the centred kernel, both follow from tr W, tr W² and Σ Wii².
     """
     n = xx.n
-    factors, taus = [], []
+    betas, skews = [], []
     for own in (xx, yy):
         terms, mean = own.terms(), own.sum_x / own.n
-        trace = own.trace_x - own.n * float(mean @ mean)
-        beta = trace**2 / terms.biased()
-        # Wii = |x - m|² = |x|² - 2 x·m + |m|², squared and summed
-        m2 = float(mean @ mean)
-        crossed = float(mean @ own.cross @ mean)
-        square = (
-            own.diagonal
-            + 4 * crossed
-            + n * m2**2
-            - 4 * float(own.x_by_y @ mean)
-            + 2 * m2 * own.trace_x
-            - 4 * m2 * float(own.sum_x @ mean)
-        )
-        tau = (n - 1) / ((n - 3) * (n - 1 - beta)) * (n * (n + 1) * square / terms.biased() - (n - 1) * (beta + 2))
-        factors.append(beta)
-        taus.append(tau)
-    bx, by = factors
-    mean = np.sqrt(bx * by) / (n - 1)
+        m2, square = float(mean @ mean), terms.biased()
+        # Wii = |x - m|² = |x|² - 2 x·m + |m|², summed, and squared and summed
+        trace = own.trace_x - n * m2
+        diagonal = own.diagonal + 4 * float(mean @ own.cross @ mean) + n * m2**2
+        diagonal += 2 * m2 * own.trace_x - 4 * float(own.x_by_y @ mean) - 4 * m2 * float(own.sum_x @ mean)
+        beta = trace**2 / square
+        betas.append(beta)
+        skews.append(n * (n + 1) * diagonal / square - (n - 1) * (beta + 2))
+    bx, by = betas
     variance = 2 * (n - 1 - bx) * (n - 1 - by) / ((n + 1) * (n - 1) ** 2 * (n - 2))
-    variance *= 1 + (n - 3) / (2 * n * (n - 1)) * taus[0] * taus[1]
-    return float(mean), float(np.sqrt(max(variance, 0.0)))
+    variance += skews[0] * skews[1] / (n * (n + 1) * (n - 1) * (n - 2) * (n - 3))
+    return float(np.sqrt(bx * by)) / (n - 1), float(np.sqrt(max(variance, 0.0)))
 
 
 def unbiased_null(n: int) -> tuple[float, float]:

@@ -19,7 +19,8 @@ from icml25cli.core.progress import Progress, warn
 from icml25cli.core.runs import Run, fingerprint, run_directory
 from icml25cli.papers.align import layers, sweep
 from icml25cli.papers.align.by_lists import by_row
-from icml25cli.papers.align.lists import Lists
+from icml25cli.papers.align.demo import DIGITS, digits
+from icml25cli.papers.align.lists import PROBED, Lists
 from icml25cli.papers.align.measure import measure
 from icml25cli.papers.align.metrics import (
     METRICS,
@@ -56,6 +57,37 @@ class Compared:
     measured: tuple[Measured, ...]
     labelled: Redundancy | None
 
+    def headline(self) -> dict[str, float]:
+        """Values, the clipped form of unbiased CKA, and what the label says."""
+        found = {m.metric: m.value for m in self.measured if m.value is not None}
+        if "ucka" in found:
+            found["ucka_clipped"] = max(0.0, found["ucka"])  # each HSIC below 0 counts as 0
+        if self.labelled:
+            known = self.labelled
+            found |= {
+                "label_entropy_nats": known.entropy,
+                "redundant_nats": known.redundant,
+                "unique_a_nats": known.both - known.second,
+                "unique_b_nats": known.both - known.first,
+            }
+            if known.share:
+                share = known.share
+                found |= {"redundant_share": share.value, "share_low": share.low, "share_high": share.high}
+        return found
+
+    def probes(self) -> list[dict[str, Any]]:
+        return self.labelled.rows() if self.labelled else []
+
+    def notes(self) -> list[str]:
+        """What was not measured and why, and how good an index was."""
+        notes = [f"{m.metric}: {m.why}." for m in self.measured if m.why]
+        if len(self.pair.cached) and (drawn := self.pair.queries) is not None:
+            notes.append(f"Neighbours are sought of {len(drawn)} rows, drawn, among all.")
+        recalls = [lists.recall for lists in self.pair.cached.values() if lists.recall is not None]
+        if recalls:
+            notes.append(f"The index finds {min(recalls):.1%} of true neighbours or more, on {PROBED} rows a side.")
+        return notes
+
     def within(self) -> list[dict[str, Any]]:
         """Metrics against rows permuted inside groups: what is left is not explained by the group."""
         out = []
@@ -73,6 +105,11 @@ class Compared:
                     }
                 )
         return out
+
+
+def opened(named: str) -> Embeddings:
+    """A file, or a built-in half of digits."""
+    return digits(named) if named in DIGITS else open_embeddings(named)
 
 
 def asked_metrics(listed: str) -> tuple[str, ...]:
@@ -112,7 +149,7 @@ def compare(
             defined.
     """
     asked = asked_metrics(names)
-    sides, ids = join([open_embeddings(first), open_embeddings(second)], rows.ids)
+    sides, ids = join([opened(first), opened(second)], rows.ids)
     joined = _usable(sides, ids, rows)
     warn_of_same(*joined.sides)
     of_groups = read_labels(groups, joined.sides[0])[0] if groups else None
@@ -183,7 +220,7 @@ def compare_layers(
 
 def items(first: str, second: str, rows: Rows, settings: Settings) -> tuple[list[dict[str, Any]], dict[str, float]]:
     """Every row's agreement of neighbours, the worst first; and the means."""
-    sides, ids = join([open_embeddings(first), open_embeddings(second)], rows.ids)
+    sides, ids = join([opened(first), opened(second)], rows.ids)
     joined = _usable(sides, ids, rows)
     x, y = (_prepared(side, rows) for side in joined.sides)
     pair = Pair(x, y, replace(settings, intervals=False, queries=settings.queries or 0))
@@ -219,7 +256,7 @@ def all_pairs(
     if len(files) < 2:
         raise InputError(f"{len(files)} file has no pairs", hint="name two or more")
     asked = asked_metrics(names)
-    sides, ids = join([open_embeddings(file) for file in files], rows.ids)
+    sides, ids = join([opened(file) for file in files], rows.ids)
     joined = _usable(sides, ids, rows)
     ready = [_prepared(side, rows) for side in joined.sides]
     cached: dict[str, Lists] = {}
@@ -242,6 +279,21 @@ class Swept:
     measured: tuple[tuple[Measured, ...], ...]
     correlations: tuple[sweep.Correlation, ...]
 
+    def as_table(self) -> list[dict[str, Any]]:
+        return [
+            {"path": model.path, "performance": model.performance, **{m.metric: m.value for m in measured}}
+            for model, measured in zip(self.models, self.measured, strict=True)
+        ]
+
+    def points(self) -> dict[str, list[tuple[float, float]]]:
+        """Alignment and performance of every model, by metric."""
+        return {
+            name: [
+                (float(row[i].value or 0.0), m.performance) for m, row in zip(self.models, self.measured, strict=True)
+            ]
+            for i, name in enumerate(m.metric for m in self.measured[0])
+        }
+
 
 def sweep_models(table: Path, against: str | None, names: str, rows: Rows, settings: Settings) -> Swept:
     """Alignment of every model of a table with ``against``, or with what its own line names, beside performance.
@@ -259,7 +311,7 @@ def sweep_models(table: Path, against: str | None, names: str, rows: Rows, setti
                 raise InputError(
                     f"{table}, line {number} names nothing to compare with", hint="--with FILE, or a column other"
                 )
-            sides, ids = join([open_embeddings(model.path), open_embeddings(other)], rows.ids)
+            sides, ids = join([opened(model.path), opened(other)], rows.ids)
             joined = _usable(sides, ids, rows)
             x, y = (_prepared(side, rows) for side in joined.sides)
             measured = measure(Pair(x, y, settings), asked)
@@ -268,7 +320,7 @@ def sweep_models(table: Path, against: str | None, names: str, rows: Rows, setti
             progress.advance()
     performance = [model.performance for model in models]
     correlations = tuple(
-        sweep.correlate(name, [float(row[i].value or 0.0) for row in found], performance, rows.seed)
-        for i, name in enumerate(m.metric for m in found[0])
+        sweep.correlate(m.metric, [float(row[i].value or 0.0) for row in found], performance, rows.seed)
+        for i, m in enumerate(found[0])
     )
     return Swept(tuple(models), tuple(found), correlations)

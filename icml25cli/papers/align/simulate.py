@@ -4,6 +4,8 @@ One modality is encoded at a fixed depth, the other, made heterogeneous, at seve
 of layers on one batch of test rows. Knows the generator, encoders and metrics. Does not know the command line.
 """
 
+import csv
+import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,9 +17,13 @@ from jaxtyping import Float64
 from numpy import ndarray
 
 from icml25cli.core.embeddings import of_array
+from icml25cli.core.errors import InputError
+from icml25cli.core.plots import save_figure
 from icml25cli.core.progress import Progress
+from icml25cli.core.runs import Run, fingerprint, run_directory
 from icml25cli.papers.align import encoders, generator, symmetric
 from icml25cli.papers.align.encoders import Split, Training
+from icml25cli.papers.align.figures import by_uniqueness
 from icml25cli.papers.align.lists import neighbour_lists
 from icml25cli.papers.align.overlap import mutual
 from icml25cli.papers.align.prepared import prepare
@@ -68,40 +74,48 @@ class Encoded:
     first_accuracy: float
 
 
-def simulate(design: Design, seed: int = 0) -> list[Encoded]:
-    """Train all encoders of a design and measure alignment, in the order unique, heterogeneity, depth, seed."""
+def simulate(design: Design, seed: int = 0, run: Run | None = None) -> list[Encoded]:
+    """Train all encoders of a design and measure alignment, in the order unique, heterogeneity, depth, seed.
+
+    What ``run`` holds of an earlier call is not done again.
+    """
     cells = [(u, s) for u in design.unique for s in range(design.seeds)]
-    drawn = [generator.draw(generator.task(8 - u), design.rows, seed + s) for u, s in cells]
-    found: list[Encoded] = []
-    total = 1 + len(design.heterogeneity) * len(design.depths)
-    with Progress("stacks of encoders", total) as progress, torch.random.fork_rng(devices=[]):
-        how = Training(design.epochs[0], rate=design.rate)
-        one, splits = _trained([d.x1 for d in drawn], [d.label for d in drawn], FIXED_DEPTH, how, seed)
-        first_layers, first_accuracy = _tested(one, splits)
-        progress.advance()
-        how = Training(design.epochs[1], rate=design.rate)
-        for bend in design.heterogeneity:
-            views = [generator.heterogeneous(d.x2, bend) for d in drawn]
-            for depth in design.depths:
-                two, splits = _trained(views, [d.label for d in drawn], depth, how, seed + 1000 + depth)
-                layers, accuracy = _tested(two, splits)
-                for e, (u, s) in enumerate(cells):
-                    ucka, mknn = _alignment([x[e] for x in first_layers], [x[e] for x in layers])
-                    found.append(
-                        Encoded(
-                            u,
-                            bend,
-                            depth,
-                            s,
-                            float(ucka.max()),
-                            float(ucka[-1, -1]),
-                            float(mknn.max()),
-                            float(accuracy[e]),
-                            float(first_accuracy[e]),
-                        )
-                    )
+    stacks = [(bend, depth) for bend in design.heterogeneity for depth in design.depths]
+    units = {stack: f"heterogeneity_{stack[0]}_depth_{stack[1]}.json" for stack in stacks}
+    found = [row for stack in stacks if run and run.has(units[stack]) for row in _read(run.path(units[stack]))]
+    missing = [stack for stack in stacks if not (run and run.has(units[stack]))]
+    if missing:
+        drawn = [generator.draw(generator.task(8 - u), design.rows, seed + s) for u, s in cells]
+        labels = [d.label for d in drawn]
+        with Progress("stacks of encoders", 1 + len(missing)) as progress:
+            how = Training(design.epochs[0], rate=design.rate)
+            one, splits = _trained([d.x1 for d in drawn], labels, FIXED_DEPTH, how, seed)
+            first = _tested(one, splits)
+            progress.advance()
+            how = Training(design.epochs[1], rate=design.rate)
+            for bend, depth in missing:
+                views = [generator.heterogeneous(d.x2, bend) for d in drawn]
+                two, splits = _trained(views, labels, depth, how, seed + 1000 + depth)
+                rows = _encoded(cells, bend, depth, first, _tested(two, splits))
+                if run:
+                    run.write(units[bend, depth], lambda path, rows=rows: path.write_text(json.dumps(as_rows(rows))))
+                found += rows
                 progress.advance()
     return sorted(found, key=lambda row: (row.unique, row.heterogeneity, row.depth, row.seed))
+
+
+def _read(path: Path) -> list[Encoded]:
+    return [Encoded(**row) for row in json.loads(path.read_text())]
+
+
+def _encoded(cells, bend: int, depth: int, first, second) -> list[Encoded]:
+    """A row each member of a stack, whose layers and accuracies are beside those of the first view's."""
+    rows = []
+    for e, (unique, s) in enumerate(cells):
+        ucka, mknn = _alignment([x[e] for x in first[0]], [x[e] for x in second[0]])
+        values = (float(ucka.max()), float(ucka[-1, -1]), float(mknn.max()), float(second[1][e]), float(first[1][e]))
+        rows.append(Encoded(unique, bend, depth, s, *values))
+    return rows
 
 
 def _trained(views, labels, depth: int, how: Training, seed: int):
@@ -194,3 +208,70 @@ def write_data(design: Design, directory: Path, seed: int) -> list[str]:
 
 def as_rows(found: Sequence[Encoded]) -> list[dict[str, Any]]:
     return [asdict(row) for row in found]
+
+
+# --- the job -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """Encoders of a design and what they say."""
+
+    found: tuple[Encoded, ...]
+    rows: tuple[dict[str, Any], ...]
+    trends: tuple[dict[str, Any], ...]
+
+    def encoders(self) -> list[dict[str, Any]]:
+        return as_rows(self.found)
+
+    def headline(self) -> dict[str, float]:
+        """Of the least heterogeneity."""
+        return {"spearman": self.trends[0]["spearman"]} if self.trends else {"max_ucka": self.rows[0]["max_ucka"]}
+
+    def write(self, directory: Path) -> list[str]:
+        """Write a line an encoder, and the figure; names of the files."""
+        with open(directory / "encoders.csv", "w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, list(asdict(self.found[0])), lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(self.encoders())
+        save_figure(by_uniqueness(self.rows), directory / "uniqueness.svg")
+        return ["encoders.csv", "uniqueness.svg"]
+
+
+def checked(
+    *,
+    unique: tuple[int, ...],
+    heterogeneity: tuple[int, ...],
+    depths: tuple[int, ...],
+    seeds: int,
+    rows: int,
+    epochs: int,
+    rate: float,
+) -> Design:
+    """A design of these numbers; the first view's encoders take half the epochs.
+
+    Raises:
+        InputError: one of them cannot be.
+    """
+    for name, values, low, high in (
+        ("unique bits", unique, 0, generator.CHOSEN),
+        ("heterogeneity", heterogeneity, -1, 50),
+        ("encoder depth", depths, 1, 50),
+    ):
+        if outside := [value for value in values if not low <= value <= high]:
+            raise InputError(f"{name} {outside[0]} is not in {low} to {high}")
+    return Design(unique, heterogeneity, depths, seeds, rows, (max(1, epochs // 2), epochs), rate)
+
+
+def carry_out(design: Design, seed: int, *, resume: bool = False, fresh: bool = False) -> Simulated:
+    """Simulate, continuing what an earlier call with the same design and seed finished.
+
+    Raises:
+        ToolboxError: as ``Run.open``.
+    """
+    inputs = {"design": asdict(design), "seed": seed}
+    directory = run_directory("align-simulate", fingerprint(inputs), None)
+    with Run.open(directory, inputs, resume=resume, fresh=fresh) as run:
+        found = simulate(design, seed, run)
+    rows, trends = summary(found)
+    return Simulated(tuple(found), tuple(rows), tuple(trends))

@@ -53,7 +53,7 @@ def _leading(own: Float64[ndarray, "p p"], rank: int) -> Float64[ndarray, "p r"]
 
     p = len(own)
     values, vectors = eigh(own, subset_by_index=(max(0, p - rank), p - 1))
-    keep = values > NEGLIGIBLE * values[-1]
+    keep = values > NEGLIGIBLE * max(values[-1], 0)
     return vectors[:, keep] / np.sqrt(values[keep])
 
 
@@ -80,7 +80,7 @@ def correlations(between: Float64[ndarray, "a b"]) -> Float64[ndarray, "r"]:
 def svcca(c: Covariances, n: int, rank: int, standardise: tuple[bool, bool] = (True, True)) -> float:
     """Mean canonical correlation of the top ``rank`` singular vectors of each side (Raghu and others 2017)."""
     a, b = svcca_maps(c, n, rank, standardise)
-    return float(correlations(a.T @ c.xy @ b).mean())
+    return float(correlations(a.T @ c.xy @ b).mean()) if a.size and b.size else float("nan")
 
 
 def cca(c: Covariances) -> dict[str, float]:
@@ -91,6 +91,8 @@ def cca(c: Covariances) -> dict[str, float]:
 
 def cca_values(between: Float64[ndarray, "r s"], weights: Float64[ndarray, "r p"]) -> dict[str, float]:
     """The three of whitened directions of x times those of y, and of x's directions times x."""
+    if not between.size:
+        return dict.fromkeys(("cca", "cca_square", "pwcca"), float("nan"))
     squares, u = np.linalg.eigh(between @ between.T)
     count = min(between.shape)
     rho = np.sqrt(np.maximum(squares[-count:], 0))
