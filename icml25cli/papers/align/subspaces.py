@@ -13,7 +13,7 @@ from icml25cli.core.embeddings import of_array
 from icml25cli.papers.align.hsic import Triple
 from icml25cli.papers.align.prepared import Prepared
 
-NEGLIGIBLE = 1e-6  # of the largest variance: directions below it are rounding of float32
+NEGLIGIBLE = 1e-6  # of the largest variance: directions below a thousandth of its root are rounding of float32
 WIDEST = 2048  # columns up to which covariances are taken apart again for every interval
 
 

@@ -87,7 +87,7 @@ def test_turns_scales_and_shifts(seed, scale):
     assert turned == pytest.approx(plain, abs=2e-5)
     moved = values(scale * a + 3, b, ("ucka", "cka", "procrustes"))
     assert moved == pytest.approx({name: plain[name] for name in moved}, abs=2e-4)
-    mapped = values(a @ np.random.default_rng(seed + 1).standard_normal((6, 6)), b, ("cca",))
+    mapped = values(a @ (turn * np.geomspace(0.05, 5, 6)) @ turn.T, b, ("cca",))
     assert mapped["cca"] == pytest.approx(values(a, b, ("cca",))["cca"], abs=1e-3)
 
 
