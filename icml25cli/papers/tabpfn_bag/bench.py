@@ -70,8 +70,11 @@ def carry_out(
     *,
     jobs: int | None = 1,
 ) -> list[Row]:
-    """A record for each table, split and method, in that order; those that ``run`` has are read from it."""
-    cells = [(i, name, split) for i, name in enumerate(tables) for split in range(protocol.splits)]
+    """A record for each split, table and method, in that order; those that ``run`` has are read from it.
+
+    Splits are the outermost, so that a run that was cut short has seen as much of one table as of another.
+    """
+    cells = [(i, name, split) for split in range(protocol.splits) for i, name in enumerate(tables)]
     waiting = [
         (i, name, split, [m for m in methods if not run.has(_unit(i, split, m))], tables[name])
         for i, name, split in cells

@@ -30,6 +30,13 @@ class Tasks:
     def __len__(self) -> int:
         return len(self.path)
 
+    def redundancy(self) -> float:
+        """How many groups tell two classes apart, mean over pairs of classes; 1 where all tasks ask for the class."""
+        first = np.unique(self.group, return_index=True)[1]
+        words = self.symbols[first].T
+        differ = (words[:, None] != words).sum(2)
+        return float(differ.sum() / max(len(words) * (len(words) - 1), 1))
+
     def take(self, tasks: ndarray) -> "Tasks":
         return Tasks(self.path[tasks], self.symbols[tasks], self.group[tasks], self.alphabet)
 

@@ -19,6 +19,7 @@ from icml25cli.papers.tabpfn_bag.network import Context, Pfn
 
 Aggregate = Literal["logit", "prob", "weighted"]
 TOKENS = 2**14  # of queries, over all tasks, at a time
+WITNESSES = 2.0  # best on the development tables of more than ten classes, for bits and for larger alphabets alike
 TEMPERATURE = 0.05  # nats: of weights by validation loss
 
 
@@ -117,8 +118,9 @@ def probabilities(
     """One answer out of all tasks' log-probabilities.
 
     ``logit`` averages them (normalised logits, in a group, differ from raw ones by what softmax removes), ``prob``
-    averages probabilities, ``weighted`` is ``logit`` with weights. Groups are independent symbols of a code: their
-    log-probabilities add up to a class's score, softmax of which is its probability (loss-based decoding).
+    averages probabilities, ``weighted`` is ``logit`` with weights. Of a code's groups log-probabilities add up to a
+    class's score (loss-based decoding). They are no independent witnesses, being of the same rows and network: of those
+    that tell two classes apart, ``WITNESSES`` count, however many there are.
     """
     total = torch.zeros(scores.shape[1:], dtype=torch.float64)
     for group in np.unique(tasks.group):
@@ -131,7 +133,7 @@ def probabilities(
             total += torch.tensordot(w, own, dims=1)
         else:
             total += own.mean(0)
-    return total.softmax(-1).numpy()
+    return (total / max(1.0, tasks.redundancy() / WITNESSES)).softmax(-1).numpy()
 
 
 def weights_by_loss(losses: Float64[ndarray, "tasks"]) -> Float64[ndarray, "tasks"]:

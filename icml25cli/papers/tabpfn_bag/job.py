@@ -30,6 +30,19 @@ from icml25cli.papers.tabpfn_bag.model import METHODS, Model, Options, fit_model
 from icml25cli.papers.tabpfn_bag.network import Pfn
 
 Row = dict[str, Any]
+# Of a fit's record what a person compares by; the rest says how the fit went.
+MAIN = (
+    "method",
+    "accuracy",
+    "balanced_accuracy",
+    "auc",
+    "log_loss",
+    "ece",
+    "fit_seconds",
+    "predict_seconds",
+    "trainable_parameters",
+    "used",
+)
 SHOWN = 10  # classes in a message
 STATE = "training.pt"  # unit of a fit's run
 

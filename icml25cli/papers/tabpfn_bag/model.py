@@ -40,7 +40,7 @@ ManyClass = Literal["ecoc", "alphabet", "error"]
 FEWEST = 20  # rows that training needs
 FROZEN_ROWS = 3000  # of the context of the network as it is
 # Standard errors by which training has to beat the network as it is: the best of many looks at rows flatters itself.
-MARGIN = 0.0
+MARGIN = 0.5
 FULL_RATE = 3e-5  # of the network's own weights
 SAME_ROWS = 0.02  # share of validation rows that are training rows, too, which is warned of
 

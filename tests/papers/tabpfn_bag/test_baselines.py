@@ -30,7 +30,7 @@ def test_a_baseline_learns_categories_and_gaps(name):
         return
     predict = baseline_probabilities(name, *table(), seed=0)
     other, y = table(60, 1)
-    p = predict(other[["town", "x"]])
+    p = predict(other.loc[:, ["town", "x"]])
     assert p.shape == (60, 3)
     np.testing.assert_allclose(p.sum(1), 1, atol=1e-5)
     assert (p.argmax(1) == y).mean() > 0.7

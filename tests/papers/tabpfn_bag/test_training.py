@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -32,7 +33,7 @@ PLAN = Plan(
 def train(monkeypatch):
     monkeypatch.setattr(pretraining, "WARMUP", 2)
 
-    def run(work: Path, plan: Plan = PLAN, **asked: int) -> dict:
+    def run(work: Path, plan: Plan = PLAN, **asked: Any) -> dict:
         pretraining.pretrain(work, plan, **asked)
         name = f"decay-{asked['decay_from']}.pt" if "decay_from" in asked else "checkpoint.pt"
         return torch.load(work / name, weights_only=True)
