@@ -116,13 +116,6 @@ def solve_many(
     show(report, as_json=as_json)
 
 
-def _is_a_file(name: str) -> bool:
-    try:
-        return Path(name).is_file()
-    except (OSError, ValueError):  # too long for a name, or with a NUL
-        return False
-
-
 def _tell(report: Report, chat: "Chat", outcome: "Outcome") -> None:
     """Which model answered, what that took, and how much its answers differ."""
     from icml25cli.papers.formulate.tree import diversity

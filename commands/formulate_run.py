@@ -184,4 +184,11 @@ def _text(problem: str) -> tuple[str, str]:
         ) from error
 
 
+def _is_a_file(name: str) -> bool:
+    try:
+        return Path(name).is_file()
+    except (OSError, ValueError):  # too long for a name, or with a NUL
+        return False
+
+
 VERBS = (run,)
