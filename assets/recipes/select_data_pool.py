@@ -7,7 +7,13 @@
 writes sums.jsonl and words.jsonl (reasoning-gym: tasks with exact answers), talk.jsonl (ChatterBot), define.jsonl
 (WordNet), mail.jsonl (SpamAssassin), speeches.jsonl (State of the Union), 400 rows each, and validation.jsonl and
 test.jsonl, 40 sums each that are in neither the pool nor each other. The metric is the exact answer of a sum. The same
-versions write the same bytes.
+versions write the same bytes. Then, in DIR, with as much kept as is finished:
+
+    icml25 select-data compare sums.jsonl words.jsonl talk.jsonl define.jsonl mail.jsonl speeches.jsonl \\
+        --model smollm2-135m --val validation.jsonl --test test.jsonl --reward number --budget 5% \\
+        --baseline less --baseline random --once bm25 --once rds --seeds 3 --checkpoints last --mc 8 \\
+        --max-new-tokens 32 --max-length 96 --epochs 2 --lr 1e-4 --batch-size 8 --batch-tokens 1024 \\
+        --dtype bfloat16 --work work
 """
 
 import argparse
@@ -15,6 +21,7 @@ import json
 import random
 import re
 from collections.abc import Callable, Iterable
+from itertools import pairwise
 from pathlib import Path
 
 import yaml
@@ -46,7 +53,7 @@ def talk(rng: random.Random) -> Pairs:
     """Questions and answers out of conversations."""
     for file in sorted(store.path("chatterbot").glob("*.yml")):
         for turns in yaml.safe_load(file.read_text(encoding="utf-8")).get("conversations", ()):
-            for asked, answered in zip(turns, turns[1:], strict=False):
+            for asked, answered in pairwise(turns):
                 yield str(asked), str(answered)
 
 
@@ -56,7 +63,7 @@ def define(rng: random.Random) -> Pairs:
         for line in (store.path("wordnet") / f"data.{kind}").read_text(encoding="utf-8").splitlines():
             if not line.startswith("  ") and " | " in line:
                 fields, gloss = line.split(" | ", 1)
-                yield f"Define the word '{fields.split()[4].replace('_', ' ')}'.", gloss.split(';')[0].strip()
+                yield f"Define the word '{fields.split()[4].replace('_', ' ')}'.", gloss.split(";")[0].strip()
 
 
 def mail(rng: random.Random) -> Pairs:

@@ -177,18 +177,6 @@ def foreign_moments(model: Any, path: Path) -> tuple[dict[str, Tensor], dict[str
 _OTHER = "the optimizer state belongs to another adapter"
 
 
-def check_moments(model: Any, checkpoint: Checkpoint) -> None:
-    """Refuse moments of another adapter.
-
-    Raises:
-        InputError: names or sizes differ.
-    """
-    first, second = checkpoint.moments()
-    for name, x in trained(model).items():
-        if name not in first or name not in second or first[name].numel() != x.numel():
-            raise InputError(f"{checkpoint.folder} has no moments of {name}", hint=_OTHER)
-
-
 def _read(path: Path) -> dict[str, Tensor]:
     try:
         return load_file(path)

@@ -19,7 +19,7 @@ from icml25cli.papers.select_data.job import Job
 from icml25cli.papers.select_data.methods import Choice, Selection, select
 from icml25cli.papers.select_data.rows import make_pool, read_rows
 from icml25cli.papers.select_data.scoring import Subtasks
-from icml25cli.papers.select_data.workspace import Means, Workspace
+from icml25cli.papers.select_data.workspace import Means, Settings, Workspace
 from icml25cli.papers.select_data.worlds import Name, Sizes, final_recipe, make_world, right_colour, settings_of
 
 BUDGET = 120
@@ -53,14 +53,16 @@ def run_world(
     methods: Sequence[str] = METHODS,
     budget: int = BUDGET,
     sizes: Sizes | None = None,
+    settings: Settings | None = None,
+    model: Path | None = None,
     tune: bool = True,
 ) -> list[Result]:
     """Every method's selection in a new world of ``folder``, and with ``tune`` what the model then answers; last the
     model as it is."""
-    world = make_world(folder, name, seed, sizes)
+    world = make_world(folder, name, seed, sizes, model)
     validation = read_rows([world.validation])
     pool = make_pool(read_rows([world.pool]), validation)
-    settings = settings_of(seed)
+    settings = settings or settings_of(seed)
     job = Job(
         resolve(world.model), pool, validation, Subtasks.of_equal_size(len(validation), 1), settings, space, means
     )

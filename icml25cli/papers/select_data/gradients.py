@@ -9,7 +9,7 @@ more than one matrix is ever in memory. Knows adapters and projections. Does not
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -125,11 +125,3 @@ class _Hooks:
             output.register_hook(take)
 
         return see
-
-
-@contextlib.contextmanager
-def no_gradients(model: Any) -> Iterator[None]:
-    """For work that only reads the model."""
-    model.eval()
-    with torch.no_grad():
-        yield

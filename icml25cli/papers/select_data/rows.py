@@ -237,10 +237,6 @@ class Pool:
     leaked: int  # rows that ask what a validation row asks
     total: int
 
-    @property
-    def sources(self) -> list[str]:
-        return list(dict.fromkeys(row.source for row in self.rows))
-
 
 def make_pool(rows: Sequence[Row], validation: Sequence[Row], *, drop_leak: bool = False) -> Pool:
     """Rows with an answer; with ``drop_leak`` without those that ask what a validation row asks.

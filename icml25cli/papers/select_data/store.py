@@ -17,7 +17,6 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from icml25cli.core.errors import InputError
-from icml25cli.core.models import first_line
 from icml25cli.core.runs import Run
 from icml25cli.papers.select_data.scoring import normalized
 
@@ -84,18 +83,3 @@ def write_less(folder: Path, blocks: Sequence[Float32[ndarray, "rows k"]]) -> No
     folder.mkdir(parents=True)
     torch.save(torch.from_numpy(normalized(raw)), folder / "all_orig.pt")
     torch.save(torch.from_numpy(raw), folder / "all_unormalized.pt")
-
-
-def read_less(path: Path) -> Float32[ndarray, "rows k"]:
-    """A tensor that LESS wrote, rows by features.
-
-    Raises:
-        InputError: the file cannot be read without unpickling, or holds no such tensor.
-    """
-    try:
-        held = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # pickle's, zip's and torch's own
-        raise InputError(f"{path} cannot be read: {first_line(error)}", hint="give LESS's all_orig.pt") from error
-    if not isinstance(held, torch.Tensor) or held.ndim != 2 or not held.is_floating_point():
-        raise InputError(f"{path} holds no matrix", hint="give LESS's all_orig.pt")
-    return held.float().numpy()

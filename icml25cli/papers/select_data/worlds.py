@@ -84,15 +84,20 @@ def final_recipe(seed: int) -> Recipe:
     return replace(settings_of(seed).recipe, learning_rate=2e-3, epochs=6)
 
 
-def make_world(folder: Path, name: Name, seed: int, sizes: Sizes | None = None) -> World:
-    """Make the files of a world in ``folder``; the same seed makes the same ones on the same machine."""
+def make_world(folder: Path, name: Name, seed: int, sizes: Sizes | None = None, model: Path | None = None) -> World:
+    """Make the files of a world in ``folder``; the same seed makes the same ones on the same machine.
+
+    Args:
+        model: where its model is kept, and taken from if it is there: worlds of several seeds may share one.
+    """
     sizes = sizes or Sizes()
     rng = np.random.default_rng([seed, 11])
     colours = {key: COLOURS[i] for key, i in zip(KEYS, rng.integers(0, len(COLOURS), len(KEYS)), strict=True)}
     known = {key: COLOURS[i] for key, i in zip(KNOWN, rng.integers(0, len(COLOURS), len(KNOWN)), strict=True)}
     folder.mkdir(parents=True, exist_ok=True)
-    if not (folder / "model").exists():
-        with atomic_path(folder / "model") as temporary:
+    model = model or folder / "model"
+    if not model.exists():
+        with atomic_path(model) as temporary:
             _pretrain(temporary, known, np.random.default_rng([seed, 12]), seed)
     reference = "unseen" if name == "unseen-style" else "long"
     rows: list[tuple[str, str, str]] = []
@@ -113,7 +118,7 @@ def make_world(folder: Path, name: Name, seed: int, sizes: Sizes | None = None) 
     pool, validation = folder / "pool.jsonl", folder / "validation.jsonl"
     pool.write_text("".join(json.dumps(record) + "\n" for record in records))
     validation.write_text("".join(json.dumps(record) + "\n" for record in asked))
-    return World(folder / "model", pool, validation, tuple(rows[i][0] for i in order))
+    return World(model, pool, validation, tuple(rows[i][0] for i in order))
 
 
 def _styled(style: str, colour: str) -> str:

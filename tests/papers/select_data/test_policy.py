@@ -66,7 +66,7 @@ def exact_gradient(model) -> torch.Tensor:
         tokens = torch.tensor([[*PROMPT.tolist(), *answer]])
         logs = model(input_ids=tokens).logits.log_softmax(-1)[0]
         places = range(len(PROMPT) - 1, tokens.shape[1] - 1)
-        expected = expected + reward * sum(logs[i, tokens[0, i + 1]] for i in places).exp()
+        expected = expected + reward * torch.stack([logs[i, tokens[0, i + 1]] for i in places]).sum().exp()
     grads = torch.autograd.grad(expected, list(trained(model).values()))
     return torch.cat([g.flatten() for g in grads])
 
