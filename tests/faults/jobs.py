@@ -88,5 +88,5 @@ JOBS = (
     Job("sae name {sae} --vocab-emb {x} --vocab {words.txt} -o {out}", "atoms.npy"),
     Job("sae name {sae} --vocab-emb {atoms.npy} --vocab {x} -o {out}", "words.txt", {"NUL bytes": {0}, "twice": {3}}),
     Job("sae audit {sae} {rows.npy} --labels {x} -o {out}", "labels.csv", {"NUL bytes": {0}, "twice": {3}}),
-    Job("sae collect {model} {x} -o {out}.npy --threads 1", "lines.txt"),
+    Job("sae collect {model} {x} -o {out}.npy --threads 1", "lines.txt", TEXT),
 )
