@@ -116,7 +116,8 @@ def fit_model(
 
     Args:
         target: the class of each row; rows without one are left out.
-        valid: a validation table and its classes; else a share of the rows, at most 2000.
+        valid: a validation table and its classes; else a share of the rows, at most 2000, which join the contexts once
+            training is over. (The authors keep the contexts of the best epoch.)
         load, keep: bring and take what continues training.
 
     Raises:
@@ -176,6 +177,12 @@ def fit_model(
         if gain.mean() <= MARGIN * error:
             note("training did not beat the network as it is, which is what predicts")
             predictor, facts["used"] = untrained("frozen", net, rows, labels, options), "frozen"
+    if valid is None and facts["used"] == method:  # validation rows have done their work, and are context from now on
+        rng = np.random.default_rng((recipe.seed, 7))
+        contexts = draw_contexts(labels, int(max(tasks.path)) + 1, recipe.shown, rng, bootstrap=recipe.bootstrap)
+        weights = predictor.weights
+        predictor = learner.predictor(tasks, rows, labels, contexts, recipe.aggregate)
+        predictor.weights = weights
     return Model(classes, schema, predictor, options, facts)
 
 

@@ -21,7 +21,7 @@ from icml25cli.papers.tabpfn_bag.saved import load_model, save_model
 
 from .nets import small_net
 
-QUICK = Options(paths=3, frequencies=4, embedding=4, recipe=Recipe(context=40, batch=20, shown=60, epochs=3))
+QUICK = Options(paths=3, frequencies=4, embedding=4, recipe=Recipe(context=40, batch=20, shown=60, epochs=3, rate=3e-3))
 
 
 def table(n: int = 160, classes: int = 3, seed: int = 0) -> tuple[pd.DataFrame, pd.Series]:
