@@ -79,7 +79,7 @@ PAPERS: tuple[Paper, ...] = (
     Paper(
         "tabpfn-bag",
         "Classify my table without tuning.",
-        None,
+        _module("tabpfn-bag"),
         "Beta",
         "TabPFN Unleashed: A Scalable and Effective Solution to Tabular Classification Problems",
         "Liu, Ye",
