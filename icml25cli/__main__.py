@@ -1,4 +1,4 @@
-"""``icml25`` and ``python -m icml25cli``: answers Ctrl-C from the first moment, before anything slow is imported."""
+"""``icml25`` and ``python -m icml25cli``: answers Ctrl-C and SIGTERM from the first moment, before anything slow is imported."""
 
 import os
 import signal
@@ -9,10 +9,12 @@ def entry_point() -> None:
     """The console script."""
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # which a shell sets for jobs in the background
         signal.signal(signal.SIGINT, lambda *_: os._exit(130))
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(143))
     from icml25cli.main import main
 
     code = main()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is said; what libraries tidy up at exit is not to be cut short
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     sys.exit(code)
 
 

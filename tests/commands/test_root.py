@@ -154,18 +154,19 @@ def test_standard_error_that_cannot_be_written_changes_no_exit_code(program, env
     assert done.returncode == code
 
 
+@pytest.mark.parametrize(("ending", "code"), [("SIGINT", 130), ("SIGTERM", 143)])
 @pytest.mark.parametrize("name", ["icml25cli.main", "icml25cli.core.verbs", "typer.main"])
-def test_ctrl_c_while_the_program_starts_is_130_and_quiet(environment, name):
+def test_a_stop_while_the_program_starts_has_its_code_and_is_quiet(environment, name, ending, code):
     script = (
         "import os, signal, sys\n"
         "class Finder:\n"
         "    def find_spec(self, name, *_):\n"
-        f"        if name == {name!r}: os.kill(os.getpid(), signal.SIGINT)\n"
+        f"        if name == {name!r}: os.kill(os.getpid(), signal.{ending})\n"
         "sys.meta_path.insert(0, Finder())\n"
         "from icml25cli.__main__ import entry_point\nentry_point()"
     )
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True)
-    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
+    assert (done.returncode, done.stdout, done.stderr) == (code, b"", b"")
 
 
 def test_ctrl_c_while_an_error_is_being_told_is_130(monkeypatch):

@@ -20,7 +20,7 @@ LONG = (  # seconds of work in units that are kept
     Job("quantize run {x} --baseline rtn --baseline gptq -o {out} --format bf16 " + SHORT, "model"),
     Job("prune run {x} --baseline flap --baseline random --no-speed -o {out} " + SHORT, "model"),
     Job("linkpred run {x} --runs 2 --epochs 60 --baseline base -o {out}", "edges.csv"),
-    Job("sae train {x} -o {out} --expansion 4 --levels 2,4,8,16,32,64 --epochs 400 --batch 8 --ks 2,4", "rows.npy"),
+    Job("sae train {x} -o {out} --expansion 4 --levels 2,4,8,16,32,64 --epochs 120 --batch 8 --ks 2,4", "rows.npy"),
     Job("formulate bench {x} -o {out}", "problems.jsonl"),
 )
 VOLATILE = (
@@ -113,7 +113,8 @@ def test_a_run_stopped_anywhere_and_repeated_is_the_run_that_was_not(
         out, err = stopped.communicate(timeout=300)
         if stopped.returncode == 0:
             break
-        assert stopped.returncode == {"SIGINT": 130, "SIGTERM": 143, "SIGKILL": -9}[stop.name], err
+        # The interpreter itself, before it comes to us, leaves signals to the system.
+        assert stopped.returncode in {"SIGINT": (130, -2), "SIGTERM": (143, -15), "SIGKILL": (-9,)}[stop.name], err
         assert "Traceback" not in err
         assert not out
         left = [path.name for path in tmp_path.iterdir() if path.name.startswith(("stopped", ".stopped"))]
