@@ -1,4 +1,4 @@
-"""Verbs of `icml25 align` on data whose redundancy is known: simulate, demo."""
+"""Verbs of `icml25 align` that make pairs: bits whose redundancy is known, and real pictures with captions."""
 
 from pathlib import Path
 from typing import Annotated
@@ -113,4 +113,32 @@ def demo(
     show(report, as_json=as_json)
 
 
-VERBS = (simulate, demo)
+def stamps(
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Write the embeddings here.")],
+    force: opt.Force = False,
+    threads: opt.Threads = None,
+    as_json: opt.Json = False,
+) -> None:
+    """Write embeddings of Tux Paint's stamps and of their captions, from fetched assets: real pairs with categories."""
+    from icml25cli.core.runs import check_output, commit_output
+
+    report = Report("align", params={"verb": "stamps"})
+    check_output(output, force=force)
+
+    from icml25cli.core.parallel import set_threads
+    from icml25cli.core.progress import warnings_so_far
+    from icml25cli.papers.align.stamps import FILES, write_stamps
+
+    set_threads(threads)
+    with commit_output(output, force=force) as directory:
+        found = write_stamps(directory)
+    categories = found.pop("categories")
+    report.rows = [{"category": name, "items": number} for name, number in categories.items()]
+    report.metrics = found
+    report.answer = {"status": "written"}
+    report.artefacts = [str(output / name) for name in FILES]
+    report.warnings = [*warnings_so_far()]
+    show(report, as_json=as_json)
+
+
+VERBS = (simulate, demo, stamps)

@@ -21,10 +21,10 @@ from numpy import ndarray
 from torch import Tensor, nn
 
 from icml25cli.core import store
+from icml25cli.core.efficientnet import WIDTH, EfficientNetLite0
 from icml25cli.core.errors import InputError, MissingError, UsageError
 from icml25cli.papers.linkpred import vsf_tiny
 from icml25cli.papers.linkpred.backbones import VGG16, ResNet50, ViTB16
-from icml25cli.papers.linkpred.efficientnet import WIDTH, EfficientNetLite0
 from icml25cli.papers.linkpred.raster import PALETTE
 
 IMAGENET = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # mean and standard deviation of red, green, blue

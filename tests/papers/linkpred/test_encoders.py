@@ -165,7 +165,7 @@ def test_the_untrained_control_tells_pictures_apart_and_is_always_the_same():
 @pytest.mark.assets
 def test_efficientnet_lite0_gives_what_an_independent_implementation_gave(fetched_cache, monkeypatch):
     from icml25cli.core import store
-    from icml25cli.papers.linkpred.efficientnet import EfficientNetLite0
+    from icml25cli.core.efficientnet import EfficientNetLite0
 
     monkeypatch.setenv("ICML25_CACHE_DIR", str(fetched_cache))
     if not store.is_fetched("efficientnet-lite0"):
