@@ -110,6 +110,7 @@ def finetune(
     parameters = [p for p in module.parameters() if p.requires_grad]
     optimizer = torch.optim.AdamW(parameters, lr=recipe.rate, weight_decay=recipe.decay)
     state = State()
+    start = {name: value.detach().clone() for name, value in module.state_dict().items()}
     if saved := load():
         module.load_state_dict(saved["module"])
         optimizer.load_state_dict(saved["optimizer"])
@@ -154,6 +155,7 @@ def finetune(
     if stopped == "failures":
         warn(f"training stopped after {state.failures} steps whose loss was not finite")
     if not state.best_contexts:  # not one step in time, or no loss that is a number: as it was at the start
+        module.load_state_dict(start)
         _validate(learner, tasks, rows, labels, valid, valid_labels, recipe, state, float("nan"))
         state.history.pop()
     module.load_state_dict(state.best_module)
@@ -246,9 +248,7 @@ def _validate(
     p = probabilities(scores, tasks, recipe.aggregate, weights)
     loss = log_loss(p, valid_labels)
     state.history.append([float(state.epoch), training, loss])
-    if not isfinite(loss):
-        loss = float("inf")
-    if loss < state.best_loss or not state.best_contexts:
+    if loss < state.best_loss:  # which a loss that is no number is not
         state.best_loss, state.best_epoch = loss, state.epoch
         state.best_module = {name: value.detach().clone() for name, value in learner.module.state_dict().items()}
         state.best_contexts = [index.tolist() for index in contexts]

@@ -12,7 +12,7 @@ import pandas as pd
 from jaxtyping import Float64, Int64
 from numpy import ndarray
 
-from icml25cli.core.errors import UsageError
+from icml25cli.core.errors import InputError, UsageError
 from icml25cli.core.progress import note, warn
 from icml25cli.papers.tabpfn_bag.codes import alphabet_code, binary_code, binary_length
 from icml25cli.papers.tabpfn_bag.columns import Schema
@@ -131,8 +131,9 @@ def fit_model(
     _warn_of_leak(schema, rows, labels)
     tasks = tasks_for(len(classes), net, options)
     method = options.method
-    if method not in UNTRAINED and len(rows) < FEWEST:
-        warn(f"{len(rows)} rows are too few to train on: the network predicts as it is")
+    if method not in UNTRAINED and (len(rows) < FEWEST or np.bincount(labels).max() < 2):
+        few = f"{len(rows)} rows are" if len(rows) < FEWEST else "one row of each class is"
+        warn(f"{few} too few to train on: the network predicts as it is")
         method = "frozen"
     if method in UNTRAINED:
         predictor = untrained(method, net, rows, labels, options)
@@ -145,6 +146,10 @@ def fit_model(
         part, part_labels = rows, labels
         check_labels = numbers_of(valid[1], classes)
         known = check_labels >= 0
+        if not known.any():
+            raise InputError(
+                "no row of the validation table has a class that is in the table", hint="leave out --valid for a share"
+            )
         check, check_labels = schema.rows(valid[0].loc[known].reset_index(drop=True)), check_labels[known]
     _warn_of_same_rows(part, check)
     if method == "random-pfn":

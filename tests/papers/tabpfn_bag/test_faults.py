@@ -1,0 +1,101 @@
+"""Tables as they should not be: they are fitted all the same, and what may mislead is said."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from icml25cli.core.errors import InputError
+from icml25cli.papers.tabpfn_bag.finetune import Recipe
+from icml25cli.papers.tabpfn_bag.model import Options, fit_model
+
+from .nets import small_net
+
+QUICK = Options(
+    paths=2, frequencies=4, embedding=4, recipe=Recipe(context=40, batch=20, shown=60, epochs=1), fallback=False
+)
+
+
+def table(n: int = 80, seed: int = 0) -> tuple[pd.DataFrame, pd.Series]:
+    rng = np.random.default_rng(seed)
+    y = np.arange(n) % 2
+    return pd.DataFrame({"a": y + rng.normal(size=n), "b": rng.normal(size=n)}), pd.Series(y)
+
+
+def fitted(frame, y, options=QUICK):
+    with warnings.catch_warnings(action="ignore"):
+        return fit_model(frame, y, small_net(), options)
+
+
+@pytest.mark.parametrize("method", ["beta", "frozen", "tabm"])
+def test_a_class_with_one_row_is_in_every_context_and_has_a_probability(method):
+    frame, y = table()
+    y[0] = 2
+    model = fitted(frame, y, replace(QUICK, method=method))
+    assert model.classes == [0, 1, 2]
+    assert (model.probabilities(frame)[:, 2] > 0).all()
+
+
+def test_very_few_rows_are_predicted_by_the_network_as_it_is():
+    frame, y = table(12)
+    with pytest.warns(UserWarning, match="12 rows are too few to train on"):
+        model = fit_model(frame, y, small_net(), QUICK)
+    assert model.facts["used"] == "frozen"
+    assert model.probabilities(frame).shape == (12, 2)
+
+
+def test_one_row_of_each_class_and_validation_rows_of_other_classes():
+    frame, y = table(24)
+    with pytest.warns(UserWarning, match="one row of each class is too few"):
+        model = fit_model(frame, pd.Series(range(24)), small_net(), QUICK)
+    assert model.probabilities(frame).shape == (24, 24)
+    with pytest.raises(InputError, match="no row of the validation table"):
+        fit_model(frame, y, small_net(), QUICK, valid=(frame, y + 7))
+
+
+def test_rows_in_both_parts_and_a_copy_of_the_target_are_warned_of():
+    frame, y = table()
+    with pytest.warns(UserWarning, match="validation rows are training rows, too"):
+        fit_model(pd.concat([frame] * 3), pd.concat([y] * 3), small_net(), QUICK)
+    with pytest.warns(UserWarning, match="'copy' alone tells every row's class"):
+        fit_model(frame.assign(copy=y * 2 + 1), y, small_net(), QUICK)
+
+
+def test_a_loss_that_is_not_finite_ends_training_and_leaves_a_model():
+    frame, y = table()
+    with pytest.warns(UserWarning, match="whose loss was not finite"):
+        model = fit_model(
+            frame, y, small_net(), replace(QUICK, recipe=replace(QUICK.recipe, rate=1e30, epochs=20, decay=0.0))
+        )
+    assert model.facts["stopped"] == "failures"
+    assert np.isfinite(model.probabilities(frame)).all()
+
+
+def test_no_time_leaves_a_model_as_it_was_at_the_start():
+    frame, y = table()
+    model = fitted(frame, y, replace(QUICK, recipe=replace(QUICK.recipe, time_limit=0.0)))
+    assert (model.facts["stopped"], model.facts["steps"]) == ("time", 0)
+    assert np.isfinite(model.probabilities(frame)).all()
+
+
+@pytest.mark.parametrize("method", ["beta", "frozen"])
+def test_more_columns_than_rows_go_in_without_an_embedding_or_by_components(method):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(rng.normal(size=(60, 1200)), columns=[f"c{i}" for i in range(1200)])
+    y = pd.Series((frame["c0"] > 0).astype(int))
+    model = fitted(frame, y, replace(QUICK, method=method))
+    assert model.probabilities(frame.head(5)).shape == (5, 2)
+
+
+def test_infinity_text_among_numbers_and_empty_columns_are_no_end():
+    frame, y = table()
+    frame["b"] = frame["b"].astype(object)
+    frame.loc[3, "b"] = "n/a"
+    frame.loc[5, "a"] = np.inf
+    with pytest.warns(UserWarning, match="'b' holds numbers and 1 other values"):
+        model = fit_model(frame.assign(empty=None), y, small_net(), QUICK)
+    assert np.isfinite(model.probabilities(frame.assign(empty=1))).all()
