@@ -132,7 +132,7 @@ def demo(
 ) -> None:
     """Show on a small world made here, in which the right rows are known, what methods pick and what comes of it."""
     from icml25cli.core.parallel import set_threads
-    from icml25cli.core.progress import warn
+    from icml25cli.core.progress import warn, warnings_so_far
     from icml25cli.core.runs import cache_dir
     from icml25cli.papers.select_data import demo as demonstration
     from icml25cli.papers.select_data.workspace import Means, Workspace
@@ -154,6 +154,7 @@ def demo(
     for result in results:
         if result.selection and result.selection.signal and (said := result.selection.signal.warning):
             warn(f"seed {result.seed}: {said}")
+    report.warnings = [*warnings_so_far()]
     report.answer = {"status": "done"}
     report.notes = [
         "helping counts picked rows with a right colour, of 120; metric is the share of right drawn answers."

@@ -118,6 +118,7 @@ class Plan:
         """Read the data and open the job; ``job.test`` then holds the rows to judge tuned models by."""
         from icml25cli.core.models import pick_device
         from icml25cli.core.parallel import set_threads
+        from icml25cli.core.progress import warnings_so_far
         from icml25cli.papers.select_data.adapters import Adapter
         from icml25cli.papers.select_data.job import Foreign, Job
         from icml25cli.papers.select_data.prepare import ask_for_answers, fitting_length, read_answers, read_data
@@ -185,6 +186,7 @@ class Plan:
                 given=given,
                 test=data.test,
             )
+        self.report.warnings = [*warnings_so_far()]
 
 
 def plan(
@@ -379,7 +381,7 @@ def choice_of(job: "Job", budget: str, *, dedupe: bool, diversity: bool, per_sou
 
 def describe(report: "Report", job: "Job", selections: "list[Selection]") -> None:
     """Composition, overlaps and signal of selections, with what has to be said of them."""
-    from icml25cli.core.progress import warn
+    from icml25cli.core.progress import warn, warnings_so_far
     from icml25cli.papers.select_data.tables import composition, overlaps, rows
 
     report.rows = [*rows(selections)]
@@ -398,3 +400,4 @@ def describe(report: "Report", job: "Job", selections: "list[Selection]") -> Non
         report.metrics |= {"half_overlap": signal.half_overlap, "mean_reward": signal.mean_reward}
     report.answer = {"status": "done", "signal": signal.verdict if signal else "not measured"}
     report.notes += job.source.notes
+    report.warnings = [*warnings_so_far()]

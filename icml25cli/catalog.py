@@ -61,7 +61,7 @@ PAPERS: tuple[Paper, ...] = (
     Paper(
         "select-data",
         "Pick the training examples that raise my metric.",
-        None,
+        _module("select-data"),
         "NICE",
         "NICE Data Selection for Instruction Tuning in LLMs with Non-differentiable Evaluation Metric",
         "Wang and others",
