@@ -146,7 +146,7 @@ DAMAGES = (
         "truncated",
         altered(lambda data: data[: len(data) // 2]),
         REFUSED,
-        (".npy", ".npz", ".nq", ".safetensors", ".json", ".mps"),
+        (".npy", ".npz", ".nq", ".icml25tab", ".safetensors", ".json", ".mps"),
     ),
     Damage("odd path", elsewhere, FINE),
     Damage("odd path", elsewhere, FINE, FOLDERS),

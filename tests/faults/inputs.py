@@ -40,6 +40,8 @@ def make_inputs(folder: Path, program: Callable[..., None]) -> None:
     sizes = ("--expansion", 2, "--levels", "2,4,8,16,32", "--epochs", 1, "--batch", 32, "--ks", "2,4")
     program("sae", "train", at["rows.npy"], *sizes, "--baseline", "none", *one, "-o", folder / "sae")
     program("sae", "encode", folder / "sae", at["rows.npy"], "-o", folder / "codes.npz", *one)
+    quick = ("--k", 2, "--epochs", 2, "--patience", 1, "--context-size", 32)
+    program("tabpfn-bag", "fit", at["people.csv"], "--target", "kind", *quick, *one, "-o", folder / "beta.icml25tab")
 
 
 def by_hand(folder: Path) -> None:
@@ -57,6 +59,14 @@ def by_hand(folder: Path) -> None:
     (folder / "choices.jsonl").write_text("".join(json.dumps(row) + "\n" for row in questions))
     (folder / "problem.txt").write_text(PROBLEM)
     (folder / "problems.jsonl").write_text(json.dumps({"en_question": PROBLEM, "en_answer": 1700}) + "\n")
+
+    people = [f"{a:.3f},{'north' if b > 0 else 'south'},{'x' if a + b > 0 else 'y'}\n" for a, b in rows[:, :2]]
+    (folder / "people.csv").write_text("size,place,kind\n" + "".join(people))
+    for i in range(3):
+        np.save(folder / f"encoder-{i}.npy", rows + i * rng.standard_normal(rows.shape).astype(np.float32))
+    home = folder.with_suffix("")  # where the folder will be when it is finished
+    listed = [f"{home / f'encoder-{i}.npy'},{0.9 - i / 10}\n" for i in range(3)]
+    (folder / "models.csv").write_text("path,performance\n" + "".join(listed))
 
     club = nx.karate_club_graph()
     edges = np.array(club.edges)

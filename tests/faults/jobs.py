@@ -15,13 +15,14 @@ class Job:
 
     Attributes:
         takes: the sound input that ``{x}`` stands for.
-        lives_with: damages with which it has other exit codes than the damage itself says, and why.
-        sound: exit codes on sound input.
+        lives_with: damages with which it has other exit codes than the damage itself says.
+        only: kinds of damage tried, where a model makes each slow and a quicker job reads the same way.
     """
 
     words: str
     takes: str
     lives_with: dict[str, set[int]] = field(default_factory=dict)
+    only: tuple[str, ...] = ()
 
     @property
     def command(self) -> str:
@@ -41,14 +42,16 @@ class Job:
 
 TEXT = {"one long line": {0}, "NUL bytes": {0}}  # a text may hold anything that is UTF-8
 A_ROW = {"one row": {0}}  # is enough
+FEW = ("missing", "empty", "a folder", "not UTF-8", "odd path")
 SHORT_TEXT = "--calib-tokens 256 --eval-tokens 256 --window 64 --threads 1 --baseline none"
 SAE = "--expansion 2 --levels 2,4,8,16,32 --epochs 1 --batch 32 --ks 2,4 --baseline none --threads 1"
+BETA = "--k 2 --epochs 2 --patience 1 --context-size 32 --threads 1"
 LINKPRED = "--runs 1 --epochs 5 --method base --baseline none --no-placebo --threads 1"
 
 JOBS = (
     Job("quantize run {x} --method rtn " + SHORT_TEXT, "model"),
-    Job("quantize run {model} --method rtn --calib {x} " + SHORT_TEXT, "text.txt", TEXT),
-    Job("quantize run {model} --method rtn --eval {x} " + SHORT_TEXT, "text.txt", TEXT),
+    Job("quantize run {model} --method rtn --calib {x} " + SHORT_TEXT, "text.txt", TEXT, FEW),
+    Job("quantize run {model} --method rtn --eval {x} " + SHORT_TEXT, "text.txt", TEXT, FEW),
     Job("quantize encode {x} -o {out}", "rows.npy", A_ROW),
     Job("quantize decode {x} -o {out}", "rows.nq"),
     Job("quantize dot {x} {rows.nq} -o {out}.npy", "rows.nq"),
@@ -57,7 +60,9 @@ JOBS = (
     Job("quantize betas {x} -o {out}.json --threads 1", "rows.npy", A_ROW),
     Job("quantize bench tensor {x} --k 2 --q 14 --threads 1", "rows.npy", A_ROW),
     Job("prune plan {x} --method magnitude-sp -o {out}.json --threads 1 --calib-tokens 256 --window 64", "model"),
-    Job("prune plan {model} --calib {x} -o {out}.json --threads 1 --calib-tokens 256 --window 64", "text.txt", TEXT),
+    Job(
+        "prune plan {model} --calib {x} -o {out}.json --threads 1 --calib-tokens 256 --window 64", "text.txt", TEXT, FEW
+    ),
     Job("prune apply {model} {x} -o {out} --repair none --calib-tokens 256 --window 64 --threads 1", "plan.json"),
     Job("prune tune {model} --data {x} -o {out} --epochs 1 --cutoff 16 --threads 1", "rows.jsonl"),
     Job("evaluate {x} --tokens 64 --window 32 --threads 1", "model"),
@@ -88,5 +93,15 @@ JOBS = (
     Job("sae name {sae} --vocab-emb {x} --vocab {words.txt} -o {out}", "atoms.npy"),
     Job("sae name {sae} --vocab-emb {atoms.npy} --vocab {x} -o {out}", "words.txt", {"NUL bytes": {0}, "twice": {3}}),
     Job("sae audit {sae} {rows.npy} --labels {x} -o {out}", "labels.csv", {"NUL bytes": {0}, "twice": {3}}),
+    Job("tabpfn-bag fit {x} --target kind -o {out} " + BETA, "people.csv"),
+    Job("tabpfn-bag run {x} --target kind --baseline logreg " + BETA, "people.csv"),
+    Job("tabpfn-bag predict {beta.icml25tab} {x} -o {out} --threads 1", "people.csv"),
+    Job("tabpfn-bag predict {x} {people.csv} -o {out} --threads 1", "beta.icml25tab"),
+    Job("tabpfn-bag eval {beta.icml25tab} {x} --target kind --threads 1", "people.csv"),
+    Job("tabpfn-bag inspect {x}", "beta.icml25tab"),
+    Job("align run {x} {rows.npy} --null 20 --no-ci --threads 1", "rows.npy"),
+    Job("align run {rows.npy} {rows.npy} --labels {x} --null 20 --no-ci --threads 1", "labels.csv", {"twice": {3}}),
+    Job("align items {rows.npy} {x} -o {out} --threads 1", "rows.npy"),
+    Job("align sweep {x} --with {rows.npy} --threads 1", "models.csv"),
     Job("sae collect {model} {x} -o {out}.npy --threads 1", "lines.txt", TEXT),
 )

@@ -7,7 +7,7 @@ import pytest
 from tests.faults.damage import Damage, damages
 from tests.faults.jobs import JOBS, Job
 
-CASES = [(job, damage) for job in JOBS for damage in damages(job.takes)]
+CASES = [(job, damage) for job in JOBS for damage in damages(job.takes) if damage.kind in (job.only or {damage.kind})]
 
 
 def cell(command: str, kind: str) -> pytest.MarkDecorator:
