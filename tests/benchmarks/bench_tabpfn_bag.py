@@ -10,6 +10,7 @@ scikit-learn's boosted trees. Seconds are of the processor, one thread.
 
 import os
 import time
+from typing import Any
 
 from bench_codec import cpu_model  # first: it sets one thread before torch starts its pool
 
@@ -30,7 +31,8 @@ CHUNKS, CHUNK, PATHS, CONTEXTS = 20, 500, 8, (1000, 3000)
 
 
 def made(rows: int, seed: int = 0) -> tuple[Rows, np.ndarray]:
-    x, y = make_classification(rows, 20, n_informative=8, n_classes=3, random_state=seed)
+    drawn: Any = make_classification(rows, 20, n_informative=8, n_classes=3, random_state=seed)
+    x, y = drawn
     return Rows(torch.from_numpy(x).float(), torch.empty(rows, 0, dtype=torch.long)), y
 
 

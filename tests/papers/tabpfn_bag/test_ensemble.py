@@ -71,7 +71,8 @@ def test_symbols_of_a_code_spell_the_class_and_repeating_them_does_not_make_it_s
     scores = torch.from_numpy(np.log(sure))
     p = probabilities(scores, tasks)
     assert p.argmax(1).tolist() == right.tolist()
-    twice = Tasks(*(np.concatenate([part, part]) for part in (tasks.path, tasks.symbols)), np.arange(32), 2)
+    path, symbols = (np.concatenate([part, part]) for part in (tasks.path, tasks.symbols))
+    twice = Tasks(path, symbols, np.arange(32), 2)
     np.testing.assert_allclose(probabilities(scores.repeat(2, 1, 1), twice), p, atol=1e-12)
     assert twice.redundancy() == 2 * tasks.redundancy()
     assert plain_tasks(5, 3).redundancy() == 1

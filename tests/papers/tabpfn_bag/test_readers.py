@@ -52,7 +52,7 @@ def test_a_table_is_the_same_from_every_format(tmp_path, suffix):
     np.testing.assert_array_equal(found["x"].to_numpy(float), [1.5, np.nan, 3.0])
     assert found["y"].tolist() == ["a", "b", "a"]
     assert found["town"].isna().tolist() == [False, False, True]
-    assert found["town"][1] == "Köln"
+    assert found["town"].tolist()[1] == "Köln"
 
 
 @pytest.mark.parametrize("form", ["csv", "semicolons", "jsonl"])
