@@ -29,6 +29,7 @@ NUMERIC = 0.9  # share of values that read as numbers from which a column is one
 DATE_PARTS = ("day", "month", "weekday", "hour")
 ISO = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}.*)?")
 SHOWN = 5  # names in a message
+CONSTANT = "it has one value only"
 
 Kind = Literal["number", "category", "date", "dropped"]
 
@@ -65,9 +66,11 @@ class Schema:
             InputError: no column is left that can be used.
         """
         columns = tuple(_column(str(name), frame.iloc[:, i]) for i, name in enumerate(frame.columns))
+        if constant := [column.name for column in columns if column.reason == CONSTANT]:
+            note(f"not used, being of one value only: {_names(constant)}")
         for column in columns:
-            if column.kind == "dropped":
-                (note if "one value" in column.reason else warn)(f"column '{column.name}' is not used: {column.reason}")
+            if column.kind == "dropped" and column.reason != CONSTANT:
+                warn(f"column '{column.name}' is not used: {column.reason}")
         if all(column.kind == "dropped" for column in columns):
             raise InputError(
                 "no column of the table can be used", hint="give columns that differ from row to row beside the target"
@@ -159,7 +162,7 @@ def _column(name: str, values: pd.Series) -> Column:
         return Column(name, "dropped", reason="it has no finite value")
     gaps = bool((~finite).any())
     if np.ptp(numbers[finite]) == 0 and not gaps:
-        return Column(name, "dropped", reason="it has one value only")
+        return Column(name, "dropped", reason=CONSTANT)
     return Column(name, "number", gaps=gaps)
 
 
@@ -170,7 +173,7 @@ def _category(name: str, values: pd.Series) -> Column:
     if rows >= FEWEST_FOR_IDENTIFIER and len(known) > IDENTIFIER * rows:
         return Column(name, "dropped", reason=f"{len(known):,} different values in {rows:,} rows name rows, not kinds")
     if len(counts) < 2:
-        return Column(name, "dropped", reason="it has one value only")
+        return Column(name, "dropped", reason=CONSTANT)
     ordered = sorted(counts, key=lambda level: (-counts[level], level is None, level or ""))
     if len(ordered) > MOST_LEVELS:
         warn(f"column '{name}' has {len(ordered):,} levels, of which the {MOST_LEVELS} commonest are used")
