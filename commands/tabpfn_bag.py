@@ -53,7 +53,7 @@ def run(
     from icml25cli.core.plots import check_figure, save_figure
     from icml25cli.core.progress import warnings_so_far
     from icml25cli.papers.tabpfn_bag import figures
-    from icml25cli.papers.tabpfn_bag.job import compare
+    from icml25cli.papers.tabpfn_bag.job import MAIN, compare
     from icml25cli.papers.tabpfn_bag.nets import load_net
     from icml25cli.papers.tabpfn_bag.readers import read_table, separated, target_of
 
@@ -71,8 +71,9 @@ def run(
         save_figure(figures.calibration(found, labels), plot, force=force)
         report.artefacts.append(str(plot))
     report.params = {"table": table, "target": named, "rows": len(frame), "method": method.value, "k": k}
-    report.rows = [*rows]
-    report.metrics = {key: v for key, v in rows[0].items() if isinstance(v, float)}
+    report.rows = [{key: row[key] for key in MAIN} for row in rows]
+    report.details = {"fits": [*rows]}
+    report.metrics = {key: v for key, v in report.rows[0].items() if isinstance(v, float)}
     report.answer = {"status": "done"}
     report.warnings = list(warnings_so_far())
     show(report, as_json=as_json)
