@@ -4,6 +4,7 @@ import json
 import math
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
 
 import pytest
 import torch
@@ -173,8 +174,9 @@ def test_without_namespaces_unit_tests_have_to_be_asked_for(monkeypatch):
 def test_a_reward_model(tmp_path):
     config = LlamaConfig(
         vocab_size=VOCABULARY, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2,
-        num_key_value_heads=2, pad_token_id=256, num_labels=1,
+        num_key_value_heads=2, pad_token_id=256,
     )  # fmt: skip
+    config.num_labels = 1
     torch.manual_seed(0)
     model = LlamaForSequenceClassification(config).eval()
     model.save_pretrained(tmp_path / "rm")
@@ -231,7 +233,7 @@ def test_a_judge_prefers_both_ways_round_or_rates(judging):
 
 
 def test_a_server_that_is_not_there():
-    found = make_reward("judge:http://127.0.0.1:9/v1#m")
+    found: Any = make_reward("judge:http://127.0.0.1:9/v1#m")
     found._client = found._client.with_options(max_retries=0)
     with pytest.raises(MissingError, match="cannot be used"):
         found([asked("x")])
