@@ -80,7 +80,8 @@ class Compared:
 
     def notes(self) -> list[str]:
         """What was not measured and why, and how good an index was."""
-        notes = [f"{m.metric}: {m.why}." for m in self.measured if m.why]
+        reasons = dict.fromkeys(m.why for m in self.measured if m.why)
+        notes = [f"{', '.join(m.metric for m in self.measured if m.why == why)}: {why}." for why in reasons]
         if len(self.pair.cached) and (drawn := self.pair.queries) is not None:
             notes.append(f"Neighbours are sought of {len(drawn)} rows, drawn, among all.")
         recalls = [lists.recall for lists in self.pair.cached.values() if lists.recall is not None]
