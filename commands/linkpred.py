@@ -212,7 +212,8 @@ def run(
             "protocol": protocol.value,
             "metric": metric,
             "runs": runs,
-        }
+            "epochs": epochs,
+        } | {key: value for key, value in (("src", src), ("dst", dst), ("weight", weight), ("time", time)) if value}
         rows = result.rows
         names = ["method", *dict.fromkeys([metric, "hits_at_100", "auc", "mrr"]), "negatives", "seconds", "parameters"]
         report.rows = [
@@ -223,7 +224,11 @@ def run(
         report.details = {"all figures": [*rows]}
         report.metrics = {metric: rows[0][metric], "auc": rows[0]["auc"], "negatives": rows[0]["negatives"]}  # type: ignore[dict-item]
         report.answer = {"status": "done"}
-        report.notes = result.notes
+        report.notes = [*result.notes]
+        better = [row for row in rows[1:] if row["auc"] > rows[0]["auc"]]  # type: ignore[operator]
+        if better:
+            told = ", ".join(f"{row['method']} {row['auc']:.3f}" for row in better)
+            report.notes.append(f"Better in AUC than {method.value} ({rows[0]['auc']:.3f}): {told}.")
         report.warnings = list(warnings_so_far())
         if plot:
             save_figure(figures.roc(result), plot, force=force)

@@ -54,7 +54,10 @@ GraphSource = Annotated[
 Src = Annotated[str | None, typer.Option("--src", metavar="COLUMN", help="Column of one end: name, or number from 1.")]
 Dst = Annotated[str | None, typer.Option("--dst", metavar="COLUMN", help="Column of the other end.")]
 Weight = Annotated[
-    str | None, typer.Option("--weight", metavar="COLUMN", help="Column of weights; edges of weight 0 are dropped.")
+    str | None,
+    typer.Option(
+        "--weight", metavar="COLUMN", help="Column of weights; edges of weight 0 are dropped, others count alike."
+    ),
 ]
 Time = Annotated[
     str | None, typer.Option("--time", metavar="COLUMN", help="Column of times, which --protocol time splits by.")
@@ -190,7 +193,7 @@ def audit(
     """Find what one part of SPLIT tells another; exit 1 where that is a leak."""
     from icml25cli.core.errors import CheckFailed
     from icml25cli.papers.linkpred.audit import audit as find
-    from icml25cli.papers.linkpred.parts import read_parts
+    from icml25cli.papers.linkpred.parts import PARTS, read_parts
     from icml25cli.papers.linkpred.readers import read_graph
 
     report = Report("linkpred", params={"verb": "audit", "split": str(parts)})
@@ -203,6 +206,9 @@ def audit(
     report.tables = {"parts": [{"part": part, "pairs": pairs.size // 2} for part, pairs in given.pairs.items()]}
     report.metrics = {"leaks": len(leaks), "findings": len(findings)}
     report.answer = {"status": "leak found" if leaks else "no leak found"}
+    unchecked = [part.replace("_", " ") for part in PARTS if part not in given.pairs]
+    if unchecked:
+        report.warnings.append(f"not there, and so not checked: {', '.join(unchecked)}")
     show(report, as_json=as_json)
     if leaks:
         first = leaks[0]

@@ -75,7 +75,7 @@ def recommend(
     node: Annotated[
         list[str] | None, typer.Option("--node", metavar="ID", help="Only links of this node; repeat for several.")
     ] = None,
-    top: Annotated[int, typer.Option("--top", min=1, help="Links to show.")] = 100,
+    top: Annotated[int, typer.Option("--top", min=1, help="Links to show, of all nodes together.")] = 100,
     ve_weights: VeWeights = None,
     format: Records = RecordFormat.csv,
     output: opt.Output = None,
@@ -177,6 +177,9 @@ def _answer(
     ]
     report.metrics = {"pairs": len(records)}
     report.answer = {"status": "done"}
+    report.notes = [
+        "prob is the model's, fitted on as many pairs without a link as with one: it orders, it is no share."
+    ]
     report.warnings = list(warnings_so_far())
     show_records(report, records, form=format.value, output=output, force=force, as_json=as_json)
 

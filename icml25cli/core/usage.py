@@ -73,7 +73,10 @@ def explain(error: Any) -> tuple[str, str | None]:
     message = error.format_message().replace("Value error, ", "")
     if param is not None and (typed := _typed(error)):
         message = message.replace("Input should", f"{typed!r} should", 1)
-        if near := nearest(typed.lower(), [str(choice) for choice in param.type_descriptor.choices or ()]):
+        words = typed.split(",")
+        if len(words) > 1 and param.multiple and param.opts:
+            hint = f"repeat it: {' '.join(f'{param.opts[0]} {word.strip()}' for word in words)}"
+        elif near := nearest(typed.lower(), [str(choice) for choice in param.type_descriptor.choices or ()]):
             hint = f"did you mean {near}?"
     origin = _origin(ctx, param)
     return (f"{origin}: {message}" if origin else message), hint

@@ -57,6 +57,12 @@ def test_a_mistyped_option_or_choice_names_the_nearest(ask, words, hint):
     assert hint in done.err.splitlines()[-1]
 
 
+def test_a_list_where_an_option_is_repeated_shows_how(ask):
+    done = ask("linkpred", "run", "karate", "--baseline", "base,heuristics")
+    assert done.code == 2
+    assert "hint: repeat it: --baseline base --baseline heuristics" in done.err
+
+
 def test_a_bad_value_says_where_it_came_from(ask, tmp_path):
     file = tmp_path / "c.toml"
     file.write_text("[quantize]\ndamp = -1.0\n")

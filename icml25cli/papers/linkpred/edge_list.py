@@ -19,10 +19,17 @@ from jaxtyping import Float64, Int64
 from numpy import ndarray
 
 from icml25cli.core.errors import InputError, UsageError
+from icml25cli.core.progress import warn
 from icml25cli.papers.linkpred.graph import Graph, build_graph
 
 HEADERS = (("source", "target"), ("src", "dst"), ("from", "to"), ("node1", "node2"), ("node_1", "node_2"))
 HEADERS += (("id1", "id2"), ("id_1", "id_2"), ("head", "tail"), ("fromnodeid", "tonodeid"), ("user", "item"))
+# Cells that name a column wherever neither end of the first line is found again.
+_COLUMN = re.compile(
+    r"(co)?(node|vertex|user|author|person|people|name|friend|member|actor|player|protein|gene|paper|page|account|item|"
+    r"entity|source|target|src|dst|from|to|left|right|head|tail)s?([ _-]?(id|name))?([ _-]?([a-b]|[u-v]|[1-2]|[i-j]))?",
+    re.IGNORECASE,
+)
 TEXT = (".csv", ".tsv", ".txt", ".edges", ".edgelist", ".el")
 _SAMPLE = 2**16  # bytes at the beginning, by which the form of a text is told
 
@@ -168,6 +175,17 @@ def _header(table: pd.DataFrame, columns: Columns) -> list[str] | None:
     for column, cell in zip(rest.columns, first, strict=True):
         if len(rest) and all(map(is_number, rest[column])) and not is_number(cell):
             return first
+    ends = [_place(columns.src, None, len(first), 0, "--src"), _place(columns.dst, None, len(first), 1, "--dst")]
+    if len(rest) < 3 or any(is_number(first[end]) for end in ends):
+        return None
+    if pd.Series([first[end] for end in ends]).isin(pd.unique(rest[ends].to_numpy().ravel())).any():
+        return None
+    if all(_COLUMN.fullmatch(first[end]) for end in ends):
+        return first
+    warn(
+        f"the first line names two nodes that are found nowhere else, '{first[ends[0]]}' and '{first[ends[1]]}': "
+        "if it is a header, name its columns with --src and --dst"
+    )
     return None
 
 

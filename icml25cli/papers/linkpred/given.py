@@ -11,6 +11,7 @@ from numpy import ndarray
 
 from icml25cli.core.errors import InputError, UsageError
 from icml25cli.core.files import expand
+from icml25cli.core.progress import warn
 from icml25cli.papers.linkpred.graph import Graph, canonical, codes, contains
 from icml25cli.papers.linkpred.ogb import is_ogb, read_ogb
 from icml25cli.papers.linkpred.parts import Parts, read_parts
@@ -36,6 +37,8 @@ def split_by(
         UsageError: the protocol is unknown, or lacks or does not take parts.
         InputError: the graph or the parts do not do for it.
     """
+    if graph.times is not None and protocol in ("planetoid", "heart85", "heart"):
+        warn(f"times are read and not used: the protocol {protocol} draws at random, --protocol time splits by them")
     if (protocol == "given") != (parts is not None):
         raise UsageError(
             f"the protocol {protocol} {'takes parts that were not named' if parts is None else 'makes its own parts'}",
@@ -44,6 +47,8 @@ def split_by(
     if parts is not None:
         file = parts / "split.npz" if parts.is_dir() else parts
         if is_split(file):
+            if parts.is_dir():
+                read_parts(parts)  # refuses lists beside it that say something else
             return read_split(file, graph)
         return given_split(graph, read_parts(parts), seed=seed, disjoint=disjoint)
     if protocol == "ogb":

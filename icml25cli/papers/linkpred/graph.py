@@ -66,6 +66,11 @@ class Graph:
         return np.bincount(self.edges.ravel(), minlength=self.num_nodes)
 
     @cached_property
+    def structure(self) -> str:
+        """SHA-256 (hex) of names and edges alone: what a split is of."""
+        return fingerprint([list(self.ids), self.edges])
+
+    @cached_property
     def fingerprint(self) -> str:
         """SHA-256 (hex) of names, edges, times and features."""
         features: Any = self.features

@@ -48,7 +48,8 @@ def evaluate(positive: Float[ndarray, "p"], negative: Float[ndarray, "q"] | Floa
             raise InputError(f"score {bad} of the {name} is {scores.ravel()[bad]}", hint="scores have to be finite")
     count = negative.shape[-1]
     if few := [k for k in KS if k > count]:
-        warn(f"Hits@{', @'.join(map(str, few))} are 1 by definition: there are only {count} negatives")
+        named = f"Hits@{', @'.join(map(str, few))} {'is' if len(few) == 1 else 'are'}"
+        warn(f"{named} 1 by definition: there are only {count} negatives")
     values = {f"hits_at_{k}": hits_at_k(positive, negative, k) for k in KS}
     values["mrr"] = mrr(positive, negative)
     from sklearn.metrics import average_precision_score, roc_auc_score

@@ -48,15 +48,31 @@ def read_parts(path: Path) -> Parts:
     such a ``split.npz``, or with an edge list a part: train.csv, valid.csv, test.csv, valid_neg.csv, test_neg.csv.
 
     Raises:
-        InputError: a part is missing twice over or torn, or training or test is missing.
+        InputError: a part is torn or there twice, differently or by two names, or training or test is missing.
     """
     if path.is_dir() and (path / "split.npz").is_file():
-        path = path / "split.npz"
-    parts = _folder(path) if path.is_dir() else _npz(path)
+        parts = _npz(path / "split.npz")
+        for part, listed in _named_pairs(_folder(path)).items():
+            if listed != _named_pairs(parts).get(part):
+                raise InputError(
+                    f"{path}: the {part.replace('_', ' ')} of split.npz and of its list of edges differ",
+                    hint="remove split.npz if the list was edited, else the list",
+                )
+    else:
+        parts = _folder(path) if path.is_dir() else _npz(path)
     for needed in ("train", "test"):
         if needed not in parts.pairs:
             raise InputError(f"{path} holds no {needed} pairs", hint="train.csv and test.csv, or a .npz, are expected")
     return parts
+
+
+def _named_pairs(parts: Parts) -> dict[str, list[tuple[str, str]]]:
+    """Pairs of each part by the names of their nodes, in an order of their own; not those of each positive's own."""
+    return {
+        part: sorted((parts.ids[u], parts.ids[v]) for u, v in pairs.tolist())
+        for part, pairs in parts.pairs.items()
+        if pairs.ndim == 2
+    }
 
 
 def _npz(path: Path) -> Parts:

@@ -39,8 +39,11 @@ def read_pairs(source: str, graph: Graph, columns: Columns = USUAL) -> Int64[nda
     rows = np.array([graph.index.get(name, -1) for name in found.ids], np.int64)
     pairs = rows[found.pairs]
     if (bad := np.flatnonzero((pairs < 0).any(axis=1))).size:
+        hint = "check its ids"
+        if bad[0] == 0:
+            hint = "if that line is a header, name its columns: --src NAME --dst NAME"
         strange = next(found.ids[i] for i in found.pairs[bad[0]] if rows[i] < 0)
-        raise InputError(f"{shown}, pair {bad[0] + 1}: '{strange}' is no node of {graph.name}", hint="check its ids")
+        raise InputError(f"{shown}, pair {bad[0] + 1}: '{strange}' is no node of {graph.name}", hint=hint)
     if (own := np.flatnonzero(pairs[:, 0] == pairs[:, 1])).size:
         node = graph.ids[pairs[own[0], 0]]
         raise InputError(f"{shown}, pair {own[0] + 1}: '{node}' with itself", hint="leave it out")

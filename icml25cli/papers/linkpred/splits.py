@@ -60,7 +60,7 @@ class Split:
         protocol: one of ``PROTOCOLS``.
         metric: the protocol's own: hits_at_K or mrr.
         seed: of everything random in it.
-        graph: fingerprint of the graph that was split.
+        graph: fingerprint of names and edges that were split.
         num_nodes: of that graph.
         train: (m, 2) edges known in training.
         hidden: which of them serve as supervision only and are never drawn or propagated; none by default, as in the
@@ -156,7 +156,7 @@ def split_of(
         protocol=protocol,
         metric=metric or METRICS.get(protocol, "hits_at_100"),
         seed=seed,
-        graph=graph.fingerprint,
+        graph=graph.structure,
         num_nodes=n,
         train=train,
         hidden=_hidden(len(train), disjoint, rng),
@@ -332,7 +332,7 @@ def read_split(path: Path, graph: Graph) -> Split:
         )
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{path} is a damaged split: {error} is missing or of another kind") from error
-    if split.graph != graph.fingerprint:
+    if split.graph != graph.structure:
         raise InputError(f"{path} is a split of another graph than {graph.name}", hint="give the graph it was made of")
     _check(path, split)
     return split
