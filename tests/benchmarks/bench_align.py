@@ -176,9 +176,8 @@ def linear_alone(rows: int, columns: int) -> None:
         wall, processor = time.perf_counter(), time.process_time()
         value = hsic.triple(x, y).values()["cka"]
         print(f"\n{rows:,} x {columns}, linear CKA from files: {value:.4f}")
-        print(
-            f"  {time.perf_counter() - wall:.1f} s by the clock, {time.process_time() - processor:.1f} s of the processor"
-        )
+        seconds = time.perf_counter() - wall, time.process_time() - processor
+        print(f"  {seconds[0]:.1f} s by the clock, {seconds[1]:.1f} s of the processor")
 
 
 def main(arguments: list[str]) -> None:
