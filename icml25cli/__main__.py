@@ -1,4 +1,4 @@
-"""``icml25`` and ``python -m icml25cli``: answers Ctrl-C and SIGTERM from the start, before anything slow is imported."""
+"""``icml25`` and ``python -m icml25cli``: answers Ctrl-C and SIGTERM from the start, before anything slow."""
 
 import os
 import signal
