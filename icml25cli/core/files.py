@@ -223,7 +223,12 @@ class Lock:
                 )
             file.seek(0)
             file.truncate()
-            file.write(json.dumps(me))
+            try:
+                file.write(json.dumps(me))
+                file.flush()
+            except OSError:
+                self.path.unlink()  # nobody else has it, and empty it would only stand in the way
+                raise
 
     def release(self) -> None:
         """Remove the file if this process holds it."""

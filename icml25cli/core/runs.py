@@ -172,11 +172,10 @@ class Run:
             raise InputError(f"{directory} holds no run to resume", hint="leave out --resume to begin one")
         prints = {name: fingerprint(value) for name, value in inputs.items()}
         run = cls(directory)
-        with output_errors(directory, directory):
-            (directory / "units").mkdir(parents=True, exist_ok=True)
-        run._lock.acquire()
-        try:
-            with output_errors(directory, directory):
+        with output_errors(directory, directory), made_folders(manifest):
+            try:
+                (directory / "units").mkdir(exist_ok=True)
+                run._lock.acquire()
                 for left in [*directory.glob(".tmp-*"), *(directory / "units").glob(".tmp-*")]:
                     remove(left)
                 if manifest.exists() and not fresh:
@@ -187,9 +186,12 @@ class Run:
                     shown = {name: _readable(value) for name, value in inputs.items()}
                     content = {"format": FORMAT, "toolbox": version("icml25"), "inputs": shown, "fingerprints": prints}
                     write_json(manifest, content, force=True)
-        except BaseException:
-            run.close()
-            raise
+            except BaseException:
+                run.close()
+                if not manifest.exists():
+                    with contextlib.suppress(OSError):  # it was never made
+                        (directory / "units").rmdir()
+                raise
         global _last_opened
         _last_opened = directory
         return run
