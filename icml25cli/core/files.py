@@ -140,7 +140,10 @@ def output_errors(final: Path, temporary: Path) -> Iterator[None]:
             raise
         if named := getattr(error, "filename", None):  # a source that the body cannot read is no fault of the output
             path = Path(os.fsdecode(named))
-            if not (path.is_relative_to(temporary) or final.is_relative_to(path)):
+            beside = (
+                path.parent == final.parent and not path.exists() and code != errno.ENOENT
+            )  # a scratch file of ours
+            if not (beside or path.is_relative_to(temporary) or final.is_relative_to(path)):
                 raise
         raise OutputError(f"{final} cannot be written: {os.strerror(code).lower()}", hint=HINTS[code]) from error
 

@@ -44,6 +44,14 @@ def test_a_failed_writer_leaves_the_old_file_and_nothing_else(tmp_path):
     assert (tmp_path / "a.txt").read_text() == "old"
 
 
+def test_a_scratch_file_beside_the_output_that_cannot_be_made_is_the_outputs_fault(tmp_path):
+    final = tmp_path / "codes.npz"
+    with pytest.raises(OutputError, match=r"codes\.npz cannot be written: permission denied"), atomic_path(final):
+        raise PermissionError(errno.EACCES, "denied", str(tmp_path / "tmp123"))
+    with pytest.raises(FileNotFoundError), atomic_path(final):
+        raise FileNotFoundError(errno.ENOENT, "absent", str(tmp_path / "input.npy"))
+
+
 def test_who_reads_the_old_file_reads_it_to_the_end(tmp_path):
     (tmp_path / "a.json").write_text("[1]\n")
     with open(tmp_path / "a.json") as reader:
