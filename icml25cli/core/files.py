@@ -143,7 +143,7 @@ def output_errors(final: Path, temporary: Path) -> Iterator[None]:
             beside = (
                 path.parent == final.parent and not path.exists() and code != errno.ENOENT
             )  # a scratch file of ours
-            if not (beside or path.is_relative_to(temporary) or final.is_relative_to(path)):
+            if not (scratch or path.is_relative_to(temporary) or final.is_relative_to(path)):
                 raise
         raise OutputError(f"{final} cannot be written: {os.strerror(code).lower()}", hint=HINTS[code]) from error
 
