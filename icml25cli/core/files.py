@@ -12,6 +12,7 @@ import os
 import re
 import shutil
 import socket
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -140,9 +141,7 @@ def output_errors(final: Path, temporary: Path) -> Iterator[None]:
             raise
         if named := getattr(error, "filename", None):  # a source that the body cannot read is no fault of the output
             path = Path(os.fsdecode(named))
-            beside = (
-                path.parent == final.parent and not path.exists() and code != errno.ENOENT
-            )  # a scratch file of ours
+            scratch = path.parent == final.parent and path.name.startswith(tempfile.gettempprefix())
             if not (scratch or path.is_relative_to(temporary) or final.is_relative_to(path)):
                 raise
         raise OutputError(f"{final} cannot be written: {os.strerror(code).lower()}", hint=HINTS[code]) from error

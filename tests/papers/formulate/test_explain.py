@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from icml25cli.papers.formulate import conflict as conflict_module
@@ -245,7 +245,7 @@ def only(compiled: LinearModel, members: list[tuple[str, int]]) -> LinearModel:
 
 
 @given(models(whole=False))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])  # most have a solution
 def test_every_conflict_is_one_and_none_of_it_can_go(compiled):
     found = find_conflict(compiled) if solve(compiled).status == "infeasible" else None
     assume(found is not None)
