@@ -299,7 +299,7 @@ def test_what_cannot_be_is_refused_in_a_sentence(icml25, data, tmp_path):
         (3, "shape (120, 2, 12)", data / "layers.npy", y),
         (3, "hold one matrix each", x, y, "--layers"),
         (3, "svcca is not compared layer by layer", data / "layers.npy", y, "--layers", "--metric", "svcca"),
-        (3, "a label has 2 rows", x, y, "--labels", "few.csv", "--metric", "ucka"),
+        (3, "few.csv: rows with the label b are 2", x, y, "--labels", "few.csv", "--metric", "ucka"),
         (2, "there is no metric 'cosine'", x, y, "--metric", "cosine"),
         (2, "--fail-below ucka is no bound", x, y, "--fail-below", "ucka"),
         (2, "--sigma wide is no width", x, y, "--sigma", "wide"),

@@ -55,6 +55,10 @@ def by_hand(folder: Path) -> None:
     (folder / "lines.txt").write_text("one text\nanother text\n")
     (folder / "text.txt").write_text(PROSE)
     (folder / "rows.jsonl").write_text("".join(json.dumps({"text": line}) + "\n" for line in PROSE.splitlines()[:20]))
+    (folder / "pool.jsonl").write_text(
+        "".join(json.dumps({"prompt": f"Say {i}.", "completion": f"It is {i}."}) + "\n" for i in range(12))
+    )
+    (folder / "ask.jsonl").write_text("".join(json.dumps({"prompt": f"Ask {i}?"}) + "\n" for i in range(3)))
     questions = [{"question": "Two and two?\n", "choices": ["five", "four"], "answer": "B"}] * 2
     (folder / "choices.jsonl").write_text("".join(json.dumps(row) + "\n" for row in questions))
     (folder / "problem.txt").write_text(PROBLEM)

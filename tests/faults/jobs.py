@@ -46,6 +46,10 @@ FEW = ("missing", "empty", "a folder", "not UTF-8", "odd path")
 SHORT_TEXT = "--calib-tokens 256 --eval-tokens 256 --window 64 --threads 1 --baseline none"
 SAE = "--expansion 2 --levels 2,4,8,16,32 --epochs 1 --batch 32 --ks 2,4 --baseline none --threads 1"
 BETA = "--k 2 --epochs 2 --patience 1 --context-size 32 --threads 1"
+SELECT = (
+    "--model {model} --reward regex:^(?:..)*$ --checkpoints last --epochs 1 --batch-size 4 --lora-r 2 --lora-alpha 4 "
+    "--max-length 64 --mc 2 --max-new-tokens 4 --proj-dim 16 --projector countsketch --threads 1"
+)
 LINKPRED = "--runs 1 --epochs 5 --method base --baseline none --no-placebo --threads 1"
 
 JOBS = (
@@ -92,7 +96,7 @@ JOBS = (
     Job("sae decode {sae} {x} -o {out}.npy --threads 1", "codes.npz"),
     Job("sae name {sae} --vocab-emb {x} --vocab {words.txt} -o {out}", "atoms.npy"),
     Job("sae name {sae} --vocab-emb {atoms.npy} --vocab {x} -o {out}", "words.txt", {"NUL bytes": {0}, "twice": {3}}),
-    Job("sae audit {sae} {rows.npy} --labels {x} -o {out}", "labels.csv", {"NUL bytes": {0}, "twice": {3}}),
+    Job("sae audit {sae} {rows.npy} --labels {x} -o {out}", "labels.csv", {"twice": {3}}),
     Job("tabpfn-bag fit {x} --target kind -o {out} " + BETA, "people.csv"),
     Job("tabpfn-bag run {x} --target kind --baseline logreg " + BETA, "people.csv"),
     Job("tabpfn-bag predict {beta.icml25tab} {x} -o {out} --threads 1", "people.csv"),
@@ -103,5 +107,8 @@ JOBS = (
     Job("align run {rows.npy} {rows.npy} --labels {x} --null 20 --no-ci --threads 1", "labels.csv", {"twice": {3}}),
     Job("align items {rows.npy} {x} -o {out} --threads 1", "rows.npy"),
     Job("align sweep {x} --with {rows.npy} --threads 1", "models.csv"),
+    Job("select-data run {x} --val {ask.jsonl} --budget 3 --baseline bm25 -o {out} " + SELECT, "pool.jsonl"),
+    Job("select-data run {pool.jsonl} --val {x} --budget 3 -o {out} " + SELECT, "ask.jsonl"),
+    Job("select-data select {x} --val {ask.jsonl} --budget 3 -o {out} " + SELECT, "pool.jsonl", {}, FEW),
     Job("sae collect {model} {x} -o {out}.npy --threads 1", "lines.txt", TEXT),
 )

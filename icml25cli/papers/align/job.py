@@ -31,7 +31,7 @@ from icml25cli.papers.align.metrics import (
 )
 from icml25cli.papers.align.pairs import Joined, join, usable, warn_of_same
 from icml25cli.papers.align.prepared import Normalize, Prepared, clip_is_exact, prepare
-from icml25cli.papers.align.redundancy import Redundancy, redundancy
+from icml25cli.papers.align.redundancy import FOLDS, Redundancy, redundancy
 
 LONG_ROWS = 20_000  # from which on neighbours are kept for a call that continues this one
 
@@ -154,7 +154,7 @@ def compare(
     joined = _usable(sides, ids, rows)
     warn_of_same(*joined.sides)
     of_groups = read_labels(groups, joined.sides[0])[0] if groups else None
-    classes = read_labels(labels, joined.sides[0])[0] if labels else None
+    classes = read_labels(labels, joined.sides[0], least=FOLDS)[0] if labels else None
     x, y = (_prepared(side, rows) for side in joined.sides)
     with _run("align", joined.sides, rows, settings, resume=resume, fresh=fresh) as run:
         pair = Pair(x, y, replace(settings, groups=of_groups), run)

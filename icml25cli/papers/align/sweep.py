@@ -15,6 +15,7 @@ from numpy import ndarray
 
 from icml25cli.core.claims import Interval
 from icml25cli.core.errors import InputError
+from icml25cli.core.plain_text import check_text
 from icml25cli.core.progress import warn
 from icml25cli.papers.align.resampling import bca
 
@@ -48,6 +49,7 @@ def read_models(file: Path) -> list[Model]:
         InputError: it cannot be read, lacks a column, a performance is no number, or there are fewer than three models.
     """
     try:
+        check_text(file)
         with open(file, newline="", encoding="utf-8-sig") as stream:
             lines = list(csv.DictReader(stream))
     except (OSError, UnicodeDecodeError, csv.Error) as error:

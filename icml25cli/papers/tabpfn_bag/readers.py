@@ -16,6 +16,7 @@ import pandas as pd
 
 from icml25cli.core.errors import InputError, UsageError
 from icml25cli.core.files import expand
+from icml25cli.core.plain_text import check_text, check_text_stream
 from icml25cli.core.tables import read_arrays
 from icml25cli.papers.tabpfn_bag.suites import is_known, read_known
 
@@ -92,6 +93,8 @@ def _read(source: str) -> pd.DataFrame:
             hint=f"known are {', '.join(_READERS)}, folders of TALENT, and - for standard input",
         )
     try:
+        if kind in DELIMITED and path.suffix.lower() != ".gz":
+            check_text(path)
         return reader(path)
     except InputError:
         raise
@@ -104,6 +107,7 @@ def _read(source: str) -> pd.DataFrame:
 
 def _text(content: bytes, name: str) -> pd.DataFrame:
     """CSV, tab-separated values or JSON lines, told by their first line."""
+    check_text_stream(io.BytesIO(content), name)
     head = content[: 2**16].lstrip().partition(b"\n")[0]
     try:
         if head.startswith(b"{"):
@@ -209,6 +213,7 @@ def _dat(path: Path) -> pd.DataFrame:
     return frame
 
 
+DELIMITED = (".csv", ".txt", ".tsv")
 _READERS: dict[str, Callable[[Path], pd.DataFrame]] = {
     ".csv": pd.read_csv,
     ".txt": lambda path: pd.read_csv(path, sep=None, engine="python"),  # whatever separates
