@@ -4,17 +4,17 @@ Every verb but `demo` works on a job: a model, a pool, validation rows and how g
 the options of a job in front of a verb's own and hands the verb a ``Plan``.
 """
 
-import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from icml25cli.core import options as opt
+from icml25cli.core.verbs import taking
 
 if TYPE_CHECKING:
     from icml25cli.core.models import ModelSource
@@ -331,21 +331,7 @@ def _check_there(path: Path | None) -> None:
         raise InputError(f"{path} does not exist", hint="check the path")
 
 
-def on_a_job(verb: Callable[..., None]) -> Callable[..., None]:
-    """``verb`` with the options of a job in front of its own; called with a ``Plan`` and its own."""
-    shared = inspect.signature(plan).parameters
-    own = [p for name, p in inspect.signature(verb).parameters.items() if name != "plan"]
-    parameters = sorted((*shared.values(), *own), key=lambda p: p.default is not inspect.Parameter.empty)
-
-    def run(**given: Any) -> None:
-        mine = {p.name: given.pop(p.name) for p in own}
-        verb(plan(**given), **mine)
-
-    run.__name__, run.__doc__ = verb.__name__, verb.__doc__
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    hints = get_type_hints(plan, include_extras=True) | get_type_hints(verb, include_extras=True)
-    run.__annotations__ = {p.name: hints[p.name] for p in parameters}
-    return run
+on_a_job = taking(plan=plan)
 
 
 # --- what several verbs do ---------------------------------------------------------------------------------------

@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup
@@ -221,6 +222,36 @@ class DefaultVerbGroup(Group):
                 results.extend(param.shell_complete(inner, incomplete))
                 break
         return results + [item for item in run.shell_complete(inner, incomplete) if item.value not in ("--help",)]
+
+
+def taking(**makers: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a verb options that other verbs have, too, by the functions that make something of them.
+
+    Where a parameter of the verb is called like a maker, the command line has the maker's parameters, and the verb gets
+    what it returns. A parameter that several of them name is one option.
+    """
+
+    def decorate(verb: Callable[..., None]) -> Callable[..., None]:
+        hints: dict[str, Any] = {}
+        shown: dict[str, inspect.Parameter] = {}
+        names = {of: tuple(inspect.signature(of).parameters) for of in (verb, *makers.values())}
+        for name, parameter in inspect.signature(verb).parameters.items():
+            maker = makers.get(name)
+            source = inspect.signature(maker).parameters if maker else {name: parameter}
+            types = get_type_hints(maker or verb, include_extras=True)
+            for each, declared in source.items():
+                shown.setdefault(each, declared.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+                hints.setdefault(each, types[each])
+
+        def run(**given: Any) -> None:
+            made = {name: maker(**{each: given[each] for each in names[maker]}) for name, maker in makers.items()}
+            verb(**made, **{name: given[name] for name in names[verb] if name not in made})
+
+        run.__name__, run.__doc__, run.__annotations__ = verb.__name__, verb.__doc__, hints
+        run.__signature__ = inspect.Signature([*shown.values()])  # type: ignore[attr-defined]
+        return run
+
+    return decorate
 
 
 class _App(typer.Typer):
