@@ -318,7 +318,7 @@ def test_what_cannot_be_is_refused_in_a_sentence(icml25, data, tmp_path):
 
 
 def test_an_index_that_is_not_there_says_how_to_get_it(icml25, data, monkeypatch):
-    monkeypatch.setattr("icml25cli.papers.align.lists.find_spec", lambda name: None)
+    monkeypatch.setattr("icml25cli.papers.align.indexes.find_spec", lambda name: None)
     done = icml25("align", data / "a.npy", data / "b.npy", "--index", "hnsw")
     assert (done.code, done.out) == (4, "")
     assert "icml25[index]" in done.err

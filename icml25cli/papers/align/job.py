@@ -20,7 +20,8 @@ from icml25cli.core.runs import Run, fingerprint, run_directory
 from icml25cli.papers.align import layers, sweep
 from icml25cli.papers.align.by_lists import by_row
 from icml25cli.papers.align.demo import DIGITS, digits
-from icml25cli.papers.align.lists import PROBED, Lists
+from icml25cli.papers.align.indexes import PROBED
+from icml25cli.papers.align.lists import Lists
 from icml25cli.papers.align.measure import measure
 from icml25cli.papers.align.metrics import (
     METRICS,

@@ -6,24 +6,21 @@ Knows prepared rows. Does not know scores.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Bool, Float32, Int64
 from numpy import ndarray
 
-from icml25cli.core.errors import InputError, MissingError
+from icml25cli.core.errors import InputError
 from icml25cli.core.jit import compiled
 from icml25cli.core.neighbours import BASE, Neighbours, nearest_to
 from icml25cli.core.progress import Progress
 from icml25cli.core.runs import Run
+from icml25cli.papers.align.indexes import Index, near_enough
 from icml25cli.papers.align.prepared import Prepared
 
-Index = Literal["exact", "faiss-flat", "faiss-ivf", "hnsw"]
 QUERIES = 4096  # rows whose neighbours are sought in one pass over the others
-PROBED = 200  # queries that an index is judged on
 
 
 @dataclass(frozen=True)
@@ -111,12 +108,8 @@ def neighbour_lists(x: Prepared, width: int, of: Int64[ndarray, "m"] | None = No
     if index == "exact":
         found = _sought(x, rows, lambda part: nearest_to(x[part], part, x.blocks(BASE), width))
         return Lists(x.rows, rows, found.index, found.product)
-    search = _faiss(x, index)
-    found = _sought(x, rows, lambda part: _unlike_itself(part, *search(x[part], width + 1), width))
-    probed = rows[np.linspace(0, len(rows) - 1, min(PROBED, len(rows))).astype(np.int64)]
-    true = nearest_to(x[probed], probed, x.blocks(BASE), width).index
-    given = found.index[np.searchsorted(rows, probed)]
-    recall = float(np.mean([len(np.intersect1d(a, b)) / width for a, b in zip(true, given, strict=True)]))
+    search, recall = near_enough(x, rows, width, index)
+    found = _sought(x, rows, search)
     return Lists(x.rows, rows, found.index, found.product, recall)
 
 
@@ -148,34 +141,3 @@ def _sought(x: Prepared, rows: Int64[ndarray, "m"], search: Callable[[ndarray], 
             parts.append(search(rows[start : start + QUERIES]))
             progress.advance(min(QUERIES, len(rows) - start))
     return Neighbours(np.concatenate([p.index for p in parts]), np.concatenate([p.product for p in parts]))
-
-
-def _unlike_itself(own: ndarray, products: ndarray, index: ndarray, width: int) -> Neighbours:
-    """One list too many, without the row itself; where an index did not find it, without the farthest."""
-    itself = index == own[:, None]
-    itself[:, -1] |= ~itself.any(axis=1)
-    shape = (len(own), width)
-    return Neighbours(index[~itself].reshape(shape), products[~itself].reshape(shape))
-
-
-def _faiss(x: Prepared, kind: Index) -> Callable[[ndarray, int], tuple[ndarray, ndarray]]:
-    """An index of all rows by inner product; what it searches with."""
-    if find_spec("faiss") is None:
-        raise MissingError(f"--index {kind} needs faiss", hint="pip install 'icml25[index]', or --index exact")
-    import faiss
-
-    made: Any
-    if kind == "faiss-flat":
-        made = faiss.IndexFlatIP(x.columns)
-    elif kind == "hnsw":
-        made = faiss.IndexHNSWFlat(x.columns, 32, faiss.METRIC_INNER_PRODUCT)
-        made.hnsw.efSearch = 128
-    else:
-        cells = max(1, min(4096, round(4 * x.rows**0.5), x.rows // 40))
-        made = faiss.IndexIVFFlat(faiss.IndexFlatIP(x.columns), x.columns, cells, faiss.METRIC_INNER_PRODUCT)
-        step = max(1, x.rows // (64 * cells))
-        made.train(x[np.arange(0, x.rows, step)])
-        made.nprobe = max(1, cells // 16)
-    for _, block in x.blocks():
-        made.add(block)
-    return made.search

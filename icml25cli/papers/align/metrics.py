@@ -16,7 +16,8 @@ from icml25cli.core.claims import Interval
 from icml25cli.core.errors import InputError
 from icml25cli.core.runs import Run
 from icml25cli.papers.align import hsic
-from icml25cli.papers.align.lists import Index, Lists, checked_k, kept, neighbour_lists, width_for
+from icml25cli.papers.align.indexes import Index
+from icml25cli.papers.align.lists import Lists, checked_k, kept, neighbour_lists, width_for
 from icml25cli.papers.align.prepared import Prepared
 from icml25cli.papers.align.resampling import Null, orders, parts
 
