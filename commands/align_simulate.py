@@ -119,7 +119,7 @@ def stamps(
     threads: opt.Threads = None,
     as_json: opt.Json = False,
 ) -> None:
-    """Write embeddings of Tux Paint's stamps and of their captions, from fetched assets: real pairs with categories."""
+    """Write embeddings of Tux Paint's stamps, of their captions and of the words in these, from fetched assets."""
     from icml25cli.core.runs import check_output, commit_output
 
     report = Report("align", params={"verb": "stamps"})

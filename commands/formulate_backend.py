@@ -3,6 +3,7 @@
 import contextlib
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -66,57 +67,109 @@ Concurrency = Annotated[
 RequestTimeout = Annotated[float, typer.Option("--request-timeout", min=0.1, help="Seconds a server may be silent.")]
 
 
-@contextlib.contextmanager
-def opened(
-    backend: BackendOption,
-    *,
-    model: str | None,
-    base_url: str | None,
-    api_key_env: str,
-    cassette: Path | None,
-    record: Path | None,
-    max_calls: int | None,
-    max_tokens: int,
-    temperature: float,
-    concurrency: int,
-    request_timeout: float,
-    device: str,
-    allow_download: bool,
-    trust_remote_code: bool,
-) -> "Iterator[Chat | None]":
-    """The language model that was asked for; None is the grammar."""
-    from icml25cli.core.errors import UsageError
-    from icml25cli.core.progress import warn
-    from icml25cli.papers.formulate.backends.chat import Sampling
-    from icml25cli.papers.formulate.backends.recording import Recording, recording
+@dataclass(frozen=True)
+class Drafter:
+    """Who drafts and judges.
 
-    if (backend is BackendOption.replay) != (cassette is not None):
-        raise UsageError("--backend replay and --cassette FILE go together", hint="give both or neither")
-    if record is not None and backend in (BackendOption.grammar, BackendOption.replay):
-        raise UsageError(f"--record keeps answers of a model, and --backend {backend} asks none", hint="leave it out")
-    if backend is BackendOption.grammar:
-        for name, value in (("--model", model), ("--base-url", base_url)):
-            if value is not None:
-                warn(f"{name} has no effect with --backend grammar")
-        yield None
-        return
-    if cassette is not None:
-        yield Recording(cassette)
-        return
-    sampling = Sampling(temperature, max_tokens)
-    if backend is BackendOption.openai:
-        from icml25cli.papers.formulate.backends.server import Connection, Server
+    Attributes:
+        chat: opens the language model; what it opens is None for the grammar.
+    """
 
-        key = os.environ.get(api_key_env)
-        connection = Connection(base_url, model, key, api_key_env, request_timeout, max_calls, concurrency)
-        chat: Chat = Server(connection, sampling)
-    else:
-        chat = _local(model or "tiny", sampling, device, allow_download, trust_remote_code)
-    if record is None:
-        yield chat
-    else:
-        with recording(record, chat) as recorded:
-            yield recorded
+    backend: BackendOption
+    server: str | None
+    record: Path | None
+    chat: "contextlib.AbstractContextManager[Chat | None]"
+
+    @contextlib.contextmanager
+    def journal(
+        self, inputs: dict[str, Any], *, many: str, resume: bool, fresh: bool
+    ) -> "Iterator[tuple[Run | None, Chat | None]]":
+        """Where the work of these inputs goes on after a stop: finished problems of many, and a model's answers.
+
+        ``many`` says what is made of many problems, and is empty for one. Of one problem without a model there is
+        nothing to keep: the grammar draws the same tree again, and a recording is its own journal.
+        """
+        from icml25cli.core.errors import UsageError
+        from icml25cli.core.runs import Run, fingerprint, run_directory
+        from icml25cli.papers.formulate.backends.recording import Recording, recording
+
+        with contextlib.ExitStack() as stack:
+            chat = stack.enter_context(self.chat)
+            asks = chat is not None and not isinstance(chat, Recording)
+            if not many and not asks:
+                if resume:
+                    raise UsageError(
+                        "--resume goes with a model's answers or a .jsonl file",
+                        hint="leave it out: it begins anew and draws the same tree",
+                    )
+                yield None, chat
+                return
+            inputs |= {"server": self.server, "answers": chat.about.document() if chat else None}
+            # Not under -o, which appears whole: a run that was cut short is continued with or without it.
+            where = run_directory(f"formulate-{many}" if many else "formulate", fingerprint(inputs), None)
+            run = stack.enter_context(Run.open(where, inputs, resume=resume, fresh=fresh))
+            if asks:
+                assert chat is not None
+                chat = stack.enter_context(recording(run.path("answers.jsonl"), chat))
+            yield run, chat
+
+
+def drafter(
+    backend: Backend = BackendOption.grammar,
+    model: ModelName = None,
+    base_url: BaseUrl = None,
+    api_key_env: ApiKeyEnv = "OPENAI_API_KEY",
+    cassette: Cassette = None,
+    record: Record = None,
+    max_calls: MaxCalls = None,
+    max_tokens: MaxTokens = 1500,
+    temperature: Temperature = 1.0,
+    concurrency: Concurrency = 8,
+    request_timeout: RequestTimeout = 300.0,
+    device: opt.Device = "auto",
+    allow_download: opt.AllowDownload = False,
+    trust_remote_code: opt.TrustRemoteCode = False,
+) -> Drafter:
+    """Who was asked for."""
+
+    @contextlib.contextmanager
+    def opened() -> "Iterator[Chat | None]":
+        from icml25cli.core.errors import UsageError
+        from icml25cli.core.progress import warn
+        from icml25cli.papers.formulate.backends.chat import Sampling
+        from icml25cli.papers.formulate.backends.recording import Recording, recording
+
+        if (backend is BackendOption.replay) != (cassette is not None):
+            raise UsageError("--backend replay and --cassette FILE go together", hint="give both or neither")
+        if record is not None and backend in (BackendOption.grammar, BackendOption.replay):
+            raise UsageError(
+                f"--record keeps answers of a model, and --backend {backend} asks none", hint="leave it out"
+            )
+        if backend is BackendOption.grammar:
+            for name, value in (("--model", model), ("--base-url", base_url)):
+                if value is not None:
+                    warn(f"{name} has no effect with --backend grammar")
+            yield None
+            return
+        if cassette is not None:
+            yield Recording(cassette)
+            return
+        sampling = Sampling(temperature, max_tokens)
+        if backend is BackendOption.openai:
+            from icml25cli.papers.formulate.backends.server import Connection, Server
+
+            key = os.environ.get(api_key_env)
+            connection = Connection(base_url, model, key, api_key_env, request_timeout, max_calls, concurrency)
+            chat: Chat = Server(connection, sampling)
+        else:
+            chat = _local(model or "tiny", sampling, device, allow_download, trust_remote_code)
+        if record is None:
+            yield chat
+        else:
+            with recording(record, chat) as recorded:
+                yield recorded
+
+    return Drafter(backend, base_url, record, opened())
 
 
 def _local(name: str, sampling: "Sampling", device: str, allow_download: bool, trust_remote_code: bool) -> "Chat":
@@ -125,36 +178,6 @@ def _local(name: str, sampling: "Sampling", device: str, allow_download: bool, t
 
     source = resolve(name, allow_download=allow_download, trust_remote_code=trust_remote_code)
     return Local(source, sampling, device)
-
-
-@contextlib.contextmanager
-def journal(
-    chat: "Chat | None", inputs: dict[str, Any], *, record: Path | None, many: str, resume: bool, fresh: bool
-) -> "Iterator[tuple[Run | None, Chat | None]]":
-    """Where the work of these inputs goes on after a stop: finished problems of many, and a model's answers.
-
-    ``many`` says what is made of many problems, and is empty for one. Of one problem without a model there is nothing
-    to keep: the grammar draws the same tree again, and a recording is its own journal.
-    """
-    from icml25cli.core.errors import UsageError
-    from icml25cli.core.runs import Run, fingerprint, run_directory
-    from icml25cli.papers.formulate.backends.recording import Recording, recording
-
-    asks = chat is not None and not isinstance(chat, Recording)
-    if not many and not asks:
-        if resume:
-            kept = f"{record} is continued as it is" if record else "it begins anew and draws the same tree"
-            raise UsageError("--resume goes with a model's answers or a .jsonl file", hint=f"leave it out: {kept}")
-        yield None, chat
-        return
-    inputs |= {"answers": chat.about.document() if chat else None}
-    # Not under -o, which appears whole: a run that was cut short is continued with or without it.
-    where = run_directory(f"formulate-{many}" if many else "formulate", fingerprint(inputs), None)
-    with Run.open(where, inputs, resume=resume, fresh=fresh) as run, contextlib.ExitStack() as stack:
-        if asks:
-            assert chat is not None
-            chat = stack.enter_context(recording(run.path("answers.jsonl"), chat))
-        yield run, chat
 
 
 def backends(

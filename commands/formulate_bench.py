@@ -2,7 +2,7 @@
 
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,8 +10,13 @@ from icml25cli.commands import formulate_backend as who
 from icml25cli.commands import formulate_search as how
 from icml25cli.core import options as opt
 from icml25cli.core.report import Report, show
+from icml25cli.core.verbs import taking
+
+if TYPE_CHECKING:
+    from icml25cli.papers.formulate.settings import Settings
 
 
+@taking(settings=how.settings, drafter=who.drafter)
 def bench(
     data: Annotated[
         Path,
@@ -22,30 +27,10 @@ def bench(
     ],
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="Rows from the top. [default: all]")] = None,
     shard: Annotated[str, typer.Option("--shard", metavar="I/N", help="Every N-th row, from the I-th.")] = "1/1",
-    candidates: how.Candidates = 10,
-    keep: how.Keep = 3,
-    rollouts: how.Rollouts = 16,
-    search: how.SearchBy = how.SearchOption.mcts,
-    prune: how.Prune = how.PruneOption.smt,
-    prior: how.Prior = how.PriorOption.rank,
-    reward: how.Reward = how.RewardOption.compare,
-    order: how.Order = how.OrderOption.path,
-    domain: how.Domain = how.DomainOption.auto,
+    *,
+    settings: "Settings",
     min_confidence: how.MinConfidence = 0.2,
-    backend: who.Backend = who.BackendOption.grammar,
-    model: who.ModelName = None,
-    base_url: who.BaseUrl = None,
-    api_key_env: who.ApiKeyEnv = "OPENAI_API_KEY",
-    cassette: who.Cassette = None,
-    record: who.Record = None,
-    max_calls: who.MaxCalls = None,
-    max_tokens: who.MaxTokens = 1500,
-    temperature: who.Temperature = 1.0,
-    concurrency: who.Concurrency = 8,
-    request_timeout: who.RequestTimeout = 300.0,
-    device: opt.Device = "auto",
-    allow_download: opt.AllowDownload = False,
-    trust_remote_code: opt.TrustRemoteCode = False,
+    drafter: who.Drafter,
     jobs: opt.Jobs = None,
     engine: opt.Engine = opt.EngineOption.local,
     seed: opt.Seed = 0,
@@ -68,57 +53,26 @@ def bench(
     from icml25cli.core.files import write_json
     from icml25cli.core.runs import check_output, commit_output
     from icml25cli.papers.formulate.bench import by_kind, read_problems, scores, solve_problems
-    from icml25cli.papers.formulate.settings import Settings
 
     part = re.fullmatch(r"(\d{1,6})/(\d{1,6})", shard)
     if part is None or not 1 <= int(part[1]) <= int(part[2]):
         raise UsageError(f"--shard {shard} is no part of a whole", hint="--shard 2/8 is the second of eight")
     if output:
         check_output(output, force=force)
-    if backend is not who.BackendOption.grammar and (engine is not opt.EngineOption.local or (jobs or 1) > 1):
+    if drafter.backend is not who.BackendOption.grammar and (engine is not opt.EngineOption.local or (jobs or 1) > 1):
         raise UsageError("--jobs and --engine are for the grammar", hint="a model's requests run by --concurrency")
-    settings = Settings(
-        candidates=candidates,
-        keep=keep,
-        rollouts=rollouts,
-        search=search.value,
-        prune=prune.value,
-        prior=prior.value,
-        reward=reward.value,
-        order=order.value,
-        domain=domain.value,
-        seed=seed,
-    )
     problems = read_problems(data, limit, (int(part[1]), int(part[2])))
     inputs = {
         "data": data,
         "search": asdict(settings),
         "rows": {"limit": limit, "shard": shard},
-        "server": base_url,
         "least": min_confidence,
     }
-    report = Report("formulate", params={"verb": "bench", "data": str(data), "backend": backend.value}, seed=seed)
-    report.params |= {"search": search.value, "rollouts": rollouts, "shard": shard, "engine": engine.value}
-    asked = who.opened(
-        backend,
-        model=model,
-        base_url=base_url,
-        api_key_env=api_key_env,
-        cassette=cassette,
-        record=record,
-        max_calls=max_calls,
-        max_tokens=max_tokens,
-        temperature=temperature,
-        concurrency=concurrency,
-        request_timeout=request_timeout,
-        device=device,
-        allow_download=allow_download,
-        trust_remote_code=trust_remote_code,
+    report = Report(
+        "formulate", params={"verb": "bench", "data": str(data), "backend": drafter.backend.value}, seed=seed
     )
-    with (
-        asked as chat,
-        who.journal(chat, inputs, record=record, many="bench", resume=resume, fresh=fresh) as (run, answers),
-    ):
+    report.params |= {"search": settings.search, "rollouts": settings.rollouts, "shard": shard, "engine": engine.value}
+    with drafter.journal(inputs, many="bench", resume=resume, fresh=fresh) as (run, answers):
         assert run is not None
         records = solve_problems(
             problems, settings, run, jobs=jobs, engine=engine.value, chat=answers, sure=min_confidence

@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,6 +11,10 @@ from icml25cli.commands import formulate_backend as who
 from icml25cli.commands import formulate_search as how
 from icml25cli.core import options as opt
 from icml25cli.core.report import Report
+from icml25cli.core.verbs import taking
+
+if TYPE_CHECKING:
+    from icml25cli.papers.formulate.settings import Settings
 
 EXAMPLE = (
     "A farmer has 10 acres of land and a budget of $100. An acre of wheat costs $2 to plant and brings a profit"
@@ -19,6 +23,7 @@ EXAMPLE = (
 )
 
 
+@taking(settings=how.settings, drafter=who.drafter)
 def run(
     problem: Annotated[
         str,
@@ -27,45 +32,15 @@ def run(
             help="The problem: a text file, - for standard input, or the text itself. Of a .jsonl file every line.",
         ),
     ] = EXAMPLE,
-    candidates: how.Candidates = 10,
-    keep: how.Keep = 3,
-    rollouts: how.Rollouts = 16,
-    weight: how.Weight = 0.5,
-    omega: how.Omega = 1.0,
-    prior_votes: how.PriorVotes = 5,
-    compare_votes: how.CompareVotes = 5,
-    baselines: how.Baselines = 3,
-    search: how.SearchBy = how.SearchOption.mcts,
-    prune: how.Prune = how.PruneOption.smt,
-    prior: how.Prior = how.PriorOption.rank,
-    reward: how.Reward = how.RewardOption.compare,
-    order: how.Order = how.OrderOption.path,
-    update_baselines: how.UpdateBaselines = False,
-    pre_expand: how.PreExpand = False,
-    domain: how.Domain = how.DomainOption.auto,
-    smt_timeout: how.SmtTimeout = 2.0,
-    solver: how.Solver = how.SolverOption.highs,
-    time_limit: how.TimeLimit = 10.0,
+    *,
+    settings: "Settings",
     min_confidence: how.MinConfidence = 0.2,
     top: Annotated[int, typer.Option("--top", min=1, help="Rival readings that are shown.")] = 3,
     trace: Annotated[
         bool, typer.Option("--trace", help="Tell of every expansion on standard error; with --json, list all drafts.")
     ] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit 1 unless an optimum is found.")] = False,
-    backend: who.Backend = who.BackendOption.grammar,
-    model: who.ModelName = None,
-    base_url: who.BaseUrl = None,
-    api_key_env: who.ApiKeyEnv = "OPENAI_API_KEY",
-    cassette: who.Cassette = None,
-    record: who.Record = None,
-    max_calls: who.MaxCalls = None,
-    max_tokens: who.MaxTokens = 1500,
-    temperature: who.Temperature = 1.0,
-    concurrency: who.Concurrency = 8,
-    request_timeout: who.RequestTimeout = 300.0,
-    device: opt.Device = "auto",
-    allow_download: opt.AllowDownload = False,
-    trust_remote_code: opt.TrustRemoteCode = False,
+    drafter: who.Drafter,
     seed: opt.Seed = 0,
     output: opt.Output = None,
     force: opt.Force = False,
@@ -82,60 +57,15 @@ def run(
     from dataclasses import asdict
 
     from icml25cli.core.runs import check_output
-    from icml25cli.papers.formulate.settings import Settings
 
     if output:
         check_output(output, force=force)
-    settings = Settings(
-        candidates=candidates,
-        keep=keep,
-        rollouts=rollouts,
-        weight=weight,
-        exploration=omega,
-        prior_votes=prior_votes,
-        compare_votes=compare_votes,
-        baselines=baselines,
-        update_baselines=update_baselines,
-        search=search.value,
-        prune=prune.value,
-        prior=prior.value,
-        reward=reward.value,
-        order=order.value,
-        pre_expand=pre_expand,
-        domain=domain.value,
-        smt_timeout=smt_timeout,
-        solver=solver.value,
-        time_limit=time_limit,
-        seed=seed,
-    )
     many = Path(problem) if problem.lower().endswith(".jsonl") else None
     text, source = ("", problem) if many else _text(problem)
-    report = Report("formulate", params={"verb": "run", "problem": source, "backend": backend.value}, seed=seed)
-    report.params |= {"search": search.value, "prune": prune.value, "rollouts": rollouts, "domain": domain.value}
-    asked = who.opened(
-        backend,
-        model=model,
-        base_url=base_url,
-        api_key_env=api_key_env,
-        cassette=cassette,
-        record=record,
-        max_calls=max_calls,
-        max_tokens=max_tokens,
-        temperature=temperature,
-        concurrency=concurrency,
-        request_timeout=request_timeout,
-        device=device,
-        allow_download=allow_download,
-        trust_remote_code=trust_remote_code,
-    )
-    inputs = {"problem": many or text, "search": asdict(settings), "server": base_url, "least": min_confidence}
-    with (
-        asked as chat,
-        who.journal(chat, inputs, record=record, many="run" if many else "", resume=resume, fresh=fresh) as (
-            kept,
-            answers,
-        ),
-    ):
+    report = Report("formulate", params={"verb": "run", "problem": source, "backend": drafter.backend.value}, seed=seed)
+    report.params |= {name: getattr(settings, name) for name in ("search", "prune", "rollouts", "domain")}
+    inputs = {"problem": many or text, "search": asdict(settings), "least": min_confidence}
+    with drafter.journal(inputs, many="run" if many else "", resume=resume, fresh=fresh) as (kept, answers):
         if many is not None:
             assert kept is not None
             answer.solve_many(

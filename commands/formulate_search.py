@@ -1,9 +1,14 @@
 """How `icml25 formulate` searches: the options of the tree, the model and the solver."""
 
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from icml25cli.core import options as opt
+
+if TYPE_CHECKING:
+    from icml25cli.papers.formulate.settings import Settings
 
 
 class SearchOption(StrEnum):
@@ -81,3 +86,52 @@ SmtTimeout = Annotated[float, typer.Option("--smt-timeout", min=0.01, help="Seco
 Solver = Annotated[SolverOption, typer.Option("--solver", help="HiGHS, or the CBC that comes with PuLP.")]
 TimeLimit = Annotated[float, typer.Option("--time-limit", min=0.1, help="Seconds a solver may take.")]
 MinConfidence = Annotated[float, typer.Option("--min-confidence", min=0, max=1, help="Abstain (exit 1) below it.")]
+
+
+def settings(
+    candidates: Candidates = 10,
+    keep: Keep = 3,
+    rollouts: Rollouts = 16,
+    weight: Weight = 0.5,
+    omega: Omega = 1.0,
+    prior_votes: PriorVotes = 5,
+    compare_votes: CompareVotes = 5,
+    baselines: Baselines = 3,
+    search: SearchBy = SearchOption.mcts,
+    prune: Prune = PruneOption.smt,
+    prior: Prior = PriorOption.rank,
+    reward: Reward = RewardOption.compare,
+    order: Order = OrderOption.path,
+    update_baselines: UpdateBaselines = False,
+    pre_expand: PreExpand = False,
+    domain: Domain = DomainOption.auto,
+    smt_timeout: SmtTimeout = 2.0,
+    solver: Solver = SolverOption.highs,
+    time_limit: TimeLimit = 10.0,
+    seed: opt.Seed = 0,
+) -> "Settings":
+    """How a search goes, by its options."""
+    from icml25cli.papers.formulate.settings import Settings
+
+    return Settings(
+        candidates=candidates,
+        keep=keep,
+        rollouts=rollouts,
+        weight=weight,
+        exploration=omega,
+        prior_votes=prior_votes,
+        compare_votes=compare_votes,
+        baselines=baselines,
+        update_baselines=update_baselines,
+        search=search.value,
+        prune=prune.value,
+        prior=prior.value,
+        reward=reward.value,
+        order=order.value,
+        pre_expand=pre_expand,
+        domain=domain.value,
+        smt_timeout=smt_timeout,
+        solver=solver.value,
+        time_limit=time_limit,
+        seed=seed,
+    )
