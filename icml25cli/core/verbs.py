@@ -238,7 +238,7 @@ def taking(**makers: Callable[..., Any]) -> Callable[[Callable[..., None]], Call
         for name, parameter in inspect.signature(verb).parameters.items():
             maker = makers.get(name)
             source = inspect.signature(maker).parameters if maker else {name: parameter}
-            types = get_type_hints(maker or verb, include_extras=True)
+            types = _types(maker or verb, without=makers)
             for each, declared in source.items():
                 shown.setdefault(each, declared.replace(kind=inspect.Parameter.KEYWORD_ONLY))
                 hints.setdefault(each, types[each])
@@ -252,6 +252,13 @@ def taking(**makers: Callable[..., Any]) -> Callable[[Callable[..., None]], Call
         return run
 
     return decorate
+
+
+def _types(function: Callable[..., Any], without: Iterable[str]) -> dict[str, Any]:
+    """What parameters are, but those whose types may be known to type checkers alone."""
+    said = {name: hint for name, hint in function.__annotations__.items() if name not in {*without, "return"}}
+    holder = type("Annotated", (), {"__annotations__": said})
+    return get_type_hints(holder, globalns=function.__globals__, include_extras=True)
 
 
 class _App(typer.Typer):
