@@ -34,18 +34,22 @@ def claims(
     strict: Annotated[bool, typer.Option("--strict", help="Exit 1 unless every claim holds.")] = False,
     output: opt.Output = None,
     force: opt.Force = False,
+    resume: opt.Resume = False,
+    fresh: opt.Fresh = False,
     as_json: opt.Json = False,
 ) -> None:
-    """Measure what each paper claims, beside a control that must fail; with -o, write COMMAND.json into a directory."""
+    """Measure what each paper claims, beside a control that must fail; with -o, write COMMAND.json into a directory.
+
+    Claims that were finished before a run was cut short are not measured again, as long as the code is the same.
+    """
     import platform
     from datetime import date
     from importlib import import_module
     from importlib.metadata import version
 
-    from icml25cli.core.claims import all_hold, check, figures, words
+    from icml25cli.core.claims import all_hold, check_each, figures, words
     from icml25cli.core.errors import CheckFailed, UsageError
     from icml25cli.core.files import check_file, write_json
-    from icml25cli.core.progress import track
 
     chosen = commands or RUNNING
     targets = {name: output / f"{name}.json" for name in chosen} if output else {}
@@ -60,7 +64,7 @@ def claims(
     for name in chosen:
         listed = import_module(f"icml25cli.papers.{name.replace('-', '_')}.claims").CLAIMS
         claims = [claim for claim in listed if size.value in claim.sizes]
-        done = [check(claim, size.value) for claim in track(claims, f"claims of {name}")]
+        done = check_each(claims, size.value, name, resume=resume, fresh=fresh)
         if name in targets:
             made = {"version": version("icml25"), "date": date.today().isoformat(), "machine": platform.platform()}
             rows = [{**words(outcome.claim), **figures(outcome), "reason": outcome.reason} for outcome in done]

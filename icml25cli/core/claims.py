@@ -6,10 +6,13 @@ with its core step removed, on which the same inequality must fail. Knows no pap
 
 from __future__ import annotations
 
+import json
+import shutil
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,6 +20,9 @@ from scipy.special import stdtrit
 
 from icml25cli.core import store
 from icml25cli.core.errors import MissingError
+from icml25cli.core.files import write_json
+from icml25cli.core.progress import track
+from icml25cli.core.runs import Run, fingerprint, run_directory
 
 Size = Literal["quick", "full"]
 Verdict = Literal["holds", "does not hold", "undecided", "not testable here"]
@@ -134,6 +140,35 @@ def check(claim: Claim, size: Size) -> Outcome:
     verdict = claim.predicts.judge(measured)
     fails = claim.predicts.judge(control) == "does not hold"
     return Outcome(claim, size, verdict, measured, control, fails, None, time.monotonic() - started)
+
+
+def check_each(
+    claims: Sequence[Claim], size: Size, name: str, *, resume: bool = False, fresh: bool = False
+) -> list[Outcome]:
+    """Check the claims of the paper behind command ``name``; outcomes are kept until all are there.
+
+    What a run of the same code measured before it was cut short is not measured again. A whole one leaves nothing, so
+    that the next measures.
+    """
+    package = Path(__file__).parents[1]
+    code = [*package.glob("core/*.py"), *package.glob(f"papers/{name.replace('-', '_')}/**/*.py")]
+    inputs: dict[str, Any] = {"size": size, "claims": [words(claim) for claim in claims], "code": sorted(code)}
+    directory = run_directory(f"claims-{name}", fingerprint(inputs), None)
+    with Run.open(directory, inputs, resume=resume, fresh=fresh) as run:
+        done = [_kept(run, f"{i:03d}.json", claim, size) for i, claim in enumerate(track(claims, f"claims of {name}"))]
+    shutil.rmtree(directory)
+    return done
+
+
+def _kept(run: Run, unit: str, claim: Claim, size: Size) -> Outcome:
+    if not run.has(unit):
+        found = check(claim, size)
+        held = asdict(replace(found, claim=None))  # type: ignore[arg-type]
+        run.write(unit, lambda path: write_json(path, held))
+        return found
+    held = json.loads(run.path(unit).read_text(encoding="utf-8"))
+    intervals = {key: held[key] and Interval(**held[key]) for key in ("measured", "control")}
+    return Outcome(**held | intervals | {"claim": claim})
 
 
 def figures(outcome: Outcome) -> dict[str, object]:

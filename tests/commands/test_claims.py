@@ -103,3 +103,31 @@ def test_an_existing_file_is_refused_before_anything_is_measured_and_replaced_on
 def test_a_command_without_claims_is_refused_by_name(capsys):
     assert main(["claims", "quantise"]) == 2
     assert "no claims for 'quantise'" in capsys.readouterr().err
+
+
+def test_what_a_run_finished_before_it_was_cut_short_is_not_measured_again(run, tmp_path, monkeypatch):
+    monkeypatch.setenv("ICML25_CACHE_DIR", str(tmp_path))
+    asked = []
+
+    def first(size):
+        asked.append("first")
+        return Interval(0.5, 0.25, 0.75)
+
+    def second(size):
+        asked.append("second")
+        if asked.count("second") == 1:
+            raise KeyboardInterrupt
+        return Interval.exact(1.5)
+
+    claims = [made("first", first), claim("absent", None), made("second", second)]
+    code, out, err = run(claims)
+    assert (code, out) == (130, "")
+    assert "--resume" in err
+    report = json.loads(run(claims, "--resume", "--json")[1])
+    assert asked == ["first", "second", "second"]
+    rows = {row["claim"]: row for row in report["rows"]}
+    assert [rows["first"][key] for key in ("measured", "low", "high", "verdict")] == [0.5, 0.25, 0.75, "holds"]
+    assert (rows["absent"]["verdict"], rows["second"]["measured"]) == ("not testable here", 1.5)
+    assert run(claims, "--resume")[0] == 3  # all is told, and nothing is left
+    assert run(claims)[0] == 0
+    assert asked.count("first") == 2
