@@ -187,7 +187,7 @@ def search(
     known = sae_options.names_of(directory, names, model)
     latents = [latent_of(c.strip(), known, model.config.n) for c in concepts.split(",")] if concepts else None
     asked = [parse_change(change, known, model.config.n) for change in changes or ()]
-    queries = np.concatenate(list(steered(model, q, asked))) if asked else q[:]
+    queries = np.concatenate(list(steered(model, q, asked, among=x))) if asked else q[:]
     found = hits(nearest(model, x, queries, top, latents))
     report.params = {"verb": "search", "queries": q.rows, "rows": x.rows, "concepts": concepts, "top": top}
     report.answer = {"status": "found"}

@@ -106,7 +106,7 @@ def usable(x: Embeddings, *, drop_bad: bool = False) -> tuple[Embeddings, Survey
         x = x.select(np.delete(np.arange(x.rows), found.bad))
     for number, what in (
         (found.constant_rows, "rows are of one value throughout"),
-        (found.constant_columns, "columns are of one value throughout"),
+        (found.constant_columns if found.rows > 1 else 0, "columns are of one value throughout"),
         (found.repeated_rows, "rows repeat an earlier one"),
     ):
         if number:

@@ -187,7 +187,15 @@ def test_names_steering_search_and_audit(icml25, data, trained, tmp_path):
     asked = ("--concepts", best["name"], *concept, "--top", 3)
     np.save("q.npy", x[z.argmax()][None])
     found = icml25("sae", "search", trained, data / "x.npy", "--query", "q.npy", *asked, "--json").json["rows"]
-    assert all(z[row["row"]] > 0 for row in found)
+    assert [row["row"] for row in found] == np.argsort(-z, kind="stable")[:3].tolist()  # all have it: the most first
+    np.save("none.npy", x[z == 0][:1])
+    done = icml25("sae", "search", trained, data / "x.npy", "--query", "none.npy", *asked)
+    assert "query 0 has none of these concepts" in done.err
+    up = ("--set", f"{best['name']}+9", *concept, "--top", 3, "--json")
+    raised = icml25("sae", "search", trained, data / "x.npy", "--query", "q.npy", *up).json["rows"]
+    np.save("z0.npy", x[z.argmax()][None] + 9 * z.std() * W / scale)
+    plain = icml25("sae", "search", trained, data / "x.npy", "--query", "z0.npy", "--top", 3, "--json").json["rows"]
+    assert raised == [{**row, "similarity": pytest.approx(row["similarity"], abs=1e-5)} for row in plain]
 
     done = icml25("sae", "audit", trained, data / "x.npy", "--labels", data / "y.csv", "--all", *concept, "--json")
     assert done.code == 0, done.err

@@ -4,6 +4,8 @@ All three are fetched assets. Stamps are the pictures in pixels that have an Eng
 assets and files. Does not know metrics.
 """
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ from icml25cli.core.progress import track
 
 PIXELS, BATCH = 224, 16
 LEFT_OUT = "symbols"  # letters and signs, whose captions name a character
-FILES = ("images.npz", "captions.npz", "categories.csv", "captions.txt")
+FILES = ("images.npz", "captions.npz", "categories.csv", "captions.txt", "words.npy", "words.txt")
 
 
 @dataclass(frozen=True)
@@ -81,8 +83,13 @@ def _square(file: Path) -> Float32[ndarray, "3 s s"]:
     return (np.asarray(canvas.convert("RGB"), np.float32) / 127.5 - 1).transpose(2, 0, 1)
 
 
+def words(captions: Iterable[str]) -> list[str]:
+    """Words of three letters or more, in lower case, each once, in order of the alphabet."""
+    return sorted({word for caption in captions for word in re.findall(r"[a-z]{3,}", caption.lower())})
+
+
 def write_stamps(directory: Path) -> dict[str, Any]:
-    """Write embeddings of pictures and of captions by name, categories and captions; how many there are.
+    """Write embeddings of pictures, of captions and of their words, categories and texts; how many there are.
 
     Raises:
         MissingError: an asset is not fetched.
@@ -94,16 +101,20 @@ def write_stamps(directory: Path) -> dict[str, Any]:
     found = stamps(folder)
     names = np.array([stamp.name for stamp in found])
     images = pictures(found, weights)
-    captions = sentences.embed([stamp.caption for stamp in found], model)
+    vocabulary = words(stamp.caption for stamp in found)
+    captions, meanings = (sentences.embed(texts, model) for texts in ([stamp.caption for stamp in found], vocabulary))
     np.savez(directory / FILES[0], x=images, id=names)
     np.savez(directory / FILES[1], x=captions, id=names)
     (directory / FILES[2]).write_text("label\n" + "".join(f"{stamp.category}\n" for stamp in found))
     (directory / FILES[3]).write_text("".join(f"{stamp.caption}\n" for stamp in found), encoding="utf-8")
+    np.save(directory / FILES[4], meanings)
+    (directory / FILES[5]).write_text("".join(f"{word}\n" for word in vocabulary))
     counts: dict[str, int] = {}
     for stamp in found:
         counts[stamp.category] = counts.get(stamp.category, 0) + 1
     return {
         "items": len(found),
+        "words": len(vocabulary),
         "image_width": images.shape[1],
         "caption_width": captions.shape[1],
         "categories": counts,

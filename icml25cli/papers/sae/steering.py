@@ -14,6 +14,8 @@ from torch import Tensor
 
 from icml25cli.core.embeddings import Embeddings, open_embeddings
 from icml25cli.core.errors import InputError
+from icml25cli.core.neighbours import unit_rows
+from icml25cli.core.progress import warn
 from icml25cli.papers.sae.model import SparseAutoencoder
 from icml25cli.papers.sae.naming import latent_of
 
@@ -57,11 +59,21 @@ def deviations(model: SparseAutoencoder, x: Embeddings, latents: Sequence[int]) 
 
 
 def steered(
-    model: SparseAutoencoder, x: Embeddings, changes: Sequence[Change], *, keep_error: bool = True
+    model: SparseAutoencoder,
+    x: Embeddings,
+    changes: Sequence[Change],
+    *,
+    keep_error: bool = True,
+    among: Embeddings | None = None,
 ) -> Iterator[Float32[ndarray, "B d"]]:
-    """Rows with concepts changed: x + decode(z_new) − decode(z), or decode(z_new) without ``keep_error``."""
+    """Rows with concepts changed: x + decode(z_new) − decode(z), or decode(z_new) without ``keep_error``.
+
+    Args:
+        among: the rows whose standard deviations count; ``x`` itself by default.
+    """
     latents = [change.latent for change in changes]
-    scale = deviations(model, x, latents) if any(c.how == "+" for c in changes) else torch.zeros(len(changes))
+    spread = any(c.how == "+" for c in changes)
+    scale = deviations(model, among or x, latents) if spread else torch.zeros(len(changes))
     for _, rows in x.blocks(ROWS):
         z = model.codes(rows, full=False)
         new = z.clone()
@@ -83,10 +95,15 @@ def steered(
 
 @dataclass(frozen=True)
 class Hits:
-    """For each query the nearest rows and their cosines, best first."""
+    """For each query the nearest rows and their cosines, best first.
+
+    Attributes:
+        strength: length of a row's code in the concepts that are compared; None where embeddings are.
+    """
 
     row: Int64[ndarray, "q top"]
     similarity: Float32[ndarray, "q top"]
+    strength: Float32[ndarray, "q top"] | None
 
 
 def search(
@@ -96,31 +113,42 @@ def search(
     top: int,
     latents: Sequence[int] | None = None,
 ) -> Hits:
-    """Rows of ``index`` most like each query: by codes of ``latents`` alone, or by embeddings where that is None."""
+    """Rows of ``index`` most like each query: by codes of ``latents`` alone, or by embeddings where that is None.
 
-    def shown(rows: Float32[ndarray, "B d"]) -> Float32[Tensor, "B f"]:
-        seen = torch.from_numpy(rows) if latents is None else model.codes(rows, full=False)[:, list(latents)]
-        return torch.nn.functional.normalize(seen)
+    Of rows that are alike to the sixth digit, as all that have the one concept asked, those with more of it come first,
+    then those of lower number.
+    """
 
-    asked, top = shown(queries), min(top, index.rows)
-    best = torch.full((len(queries), 0), -2.0)
-    place = torch.zeros(len(queries), 0, dtype=torch.int64)
+    def shown(rows: Float32[ndarray, "B d"]) -> tuple[Float32[ndarray, "B f"], Float32[ndarray, "B"]]:
+        seen = rows if latents is None else model.codes(rows, full=False)[:, list(latents)].numpy()
+        return unit_rows(seen), np.linalg.norm(seen, axis=1) if latents else np.zeros(len(rows), np.float32)
+
+    asked, has = shown(queries)
+    if latents and (lacking := np.flatnonzero(has == 0)).size:
+        warn(f"query {lacking[0]} has none of these concepts, so rows come by how much they have of them")
+    top = min(top, index.rows)
+    best, strength = np.zeros((len(queries), 0), np.float32), np.zeros((len(queries), 0), np.float32)
+    place = np.zeros((len(queries), 0), np.int64)
     for start, rows in index.blocks(ROWS):
-        found = asked @ shown(rows).T
-        best = torch.cat([best, found], dim=1)
-        place = torch.cat([place, torch.arange(start, start + len(rows)).expand(len(queries), -1)], dim=1)
-        # A stable sort: of rows alike the first comes first, wherever blocks end.
-        order = torch.argsort(best, dim=1, descending=True, stable=True)[:, :top]
-        best, place = best.gather(1, order), place.gather(1, order)
-    return Hits(place.numpy(), best.numpy())
+        block, strong = shown(rows)
+        numbers = np.arange(start, start + len(rows))
+        best = np.hstack([best, asked @ block.T])
+        place, strength = (
+            np.hstack([kept, np.broadcast_to(new, (len(queries), len(rows)))])
+            for kept, new in ((place, numbers), (strength, strong))
+        )
+        order = np.lexsort((place, -strength, -best.round(6)), axis=1)[:, :top]
+        best, place, strength = (np.take_along_axis(kept, order, 1) for kept in (best, place, strength))
+    return Hits(place, best, strength if latents else None)
 
 
 def hits(found: Hits) -> list[dict[str, Any]]:
     """A record a hit."""
     return [
-        {"query": q, "rank": rank + 1, "row": int(row), "similarity": float(similarity)}
-        for q, (rows, similarities) in enumerate(zip(found.row, found.similarity, strict=True))
-        for rank, (row, similarity) in enumerate(zip(rows, similarities, strict=True))
+        {"query": q, "rank": rank + 1, "row": int(row), "similarity": float(found.similarity[q, rank])}
+        | ({} if found.strength is None else {"strength": float(found.strength[q, rank])})
+        for q, rows in enumerate(found.row)
+        for rank, row in enumerate(rows)
     ]
 
 

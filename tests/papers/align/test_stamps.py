@@ -9,7 +9,7 @@ from icml25cli.core.errors import InputError, MissingError
 from icml25cli.papers.align.measure import measure
 from icml25cli.papers.align.metrics import Pair, Settings
 from icml25cli.papers.align.prepared import prepare
-from icml25cli.papers.align.stamps import FILES, stamps, write_stamps
+from icml25cli.papers.align.stamps import FILES, stamps, words, write_stamps
 
 
 def test_captioned_pictures_that_are_no_symbols_count(tmp_path):
@@ -26,6 +26,10 @@ def test_captioned_pictures_that_are_no_symbols_count(tmp_path):
         stamps(tmp_path / "town")
 
 
+def test_words_of_captions_come_once():
+    assert words(["A frog.", "The Frog's tea-cup"]) == ["cup", "frog", "tea", "the"]
+
+
 def test_without_the_assets_it_says_how_to_get_them(monkeypatch, tmp_path):
     monkeypatch.setenv("ICML25_CACHE_DIR", str(tmp_path))
     with pytest.raises(MissingError, match="tuxpaint-stamps"):
@@ -40,6 +44,8 @@ def test_pictures_agree_with_their_captions(fetched_cache, monkeypatch, tmp_path
     except MissingError as error:
         pytest.skip(str(error))
     assert (found["items"], found["image_width"], found["caption_width"]) == (538, 1280, 384)
+    assert np.load(tmp_path / FILES[4]).shape == (found["words"], 384)
+    assert len((tmp_path / FILES[5]).read_text().splitlines()) == found["words"]
     images, captions = (np.load(tmp_path / name) for name in FILES[:2])
     np.testing.assert_array_equal(images["id"], captions["id"])
     x, y = (prepare(of_array("x", side["x"] - side["x"].mean(axis=0))) for side in (images, captions))
