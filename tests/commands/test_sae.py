@@ -233,6 +233,27 @@ def test_the_demonstration_finds_atoms(icml25):
     assert report["metrics"]["atom_cosine"] > 0.5
 
 
+@pytest.mark.assets
+def test_captions_of_stamps_show_what_they_are_about(icml25, fetched_cache, monkeypatch, tmp_path):
+    """README's example: most of the names that are valid stand in the caption where the concept is strongest."""
+    monkeypatch.setenv("ICML25_CACHE_DIR", str(fetched_cache))
+    done = icml25("align", "stamps", "-o", "stamps")
+    if done.code == 4:
+        pytest.skip(done.err)
+    rows, words = "stamps/captions.npz:x", ("--vocab-emb", "stamps/words.npy", "--vocab", "stamps/words.txt")
+    shape = ("--expansion", 0.5, "--levels", "4,8,16,32,64,192", "--epochs", 150, "--batch", 64, "--val", 0.1)
+    done = icml25("sae", "train", rows, *shape, "--ks", "8,192", "-o", "captions", "--json")
+    assert done.code == 0, done.err
+    assert done.json["rows"][-1]["fvu"] < done.json["rows"][0]["fvu"] < 0.7
+    shown = ("--html", "p.html", "--items", rows, "--item-texts", "stamps/captions.txt")
+    assert icml25("sae", "name", "captions", *words, *shown, "-o", "captions/names.csv").code == 0
+    page = (tmp_path / "p.html").read_text()
+    concepts = json.loads(page.split('id="concepts">')[1].split("</script>")[0])
+    valid = [(c["name"], c["top"][0][2].lower()) for c in concepts if c["valid"]]
+    assert len(valid) >= 8
+    assert sum(name in caption for name, caption in valid) > len(valid) / 2, valid
+
+
 # --- bad input ---------------------------------------------------------------------------------------------------
 
 

@@ -132,7 +132,7 @@ def search(
     for start, rows in index.blocks(ROWS):
         block, strong = shown(rows)
         numbers = np.arange(start, start + len(rows))
-        best = np.hstack([best, asked @ block.T])
+        best = np.hstack([best, (asked @ block.T).clip(-1, 1)])
         place, strength = (
             np.hstack([kept, np.broadcast_to(new, (len(queries), len(rows)))])
             for kept, new in ((place, numbers), (strength, strong))
