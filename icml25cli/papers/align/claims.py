@@ -18,20 +18,27 @@ RUNS: dict[Size, Design] = {
     "quick": Design((0, 8), (1,), (1, 6), seeds=4, rows=12_000, epochs=(12, 30)),
     "full": Design((0, 2, 4, 6, 8), (1,), (1, 2, 3, 4, 6), seeds=4, rows=16_000, epochs=(25, 50)),
 }
+# Accuracy depends on depth where a view is bent most, so performance is asked over heterogeneities, as published.
+PERFORMANCE = Design((0, 8), (1, 5, 9), (1, 2, 3, 4, 6, 8), seeds=5, rows=12_000, epochs=(20, 40))
 UNTRAINED = 1e-12  # a rate of learning at which nothing is learnt, in one epoch as in many
 TOTAL = 1.158839  # nats, of the authors' own file
 
 
 @lru_cache
-def encoded(size: Size, rate: float) -> tuple[Encoded, ...]:
-    """The encoders of a size; claims share these runs."""
-    design = replace(RUNS[size], rate=rate)
-    return tuple(simulate(replace(design, epochs=(1, 1)) if rate == UNTRAINED else design))
+def encoded(design: Design) -> tuple[Encoded, ...]:
+    """The encoders of a design; claims share these runs."""
+    return tuple(simulate(design))
 
 
-def by_seed(size: Size, statistic: Callable[[list[Encoded]], float], rate: float = 0.01) -> Interval:
+def untrained(size: Size) -> Design:
+    """Nothing learnt, which takes no time: so that what is random is averaged over many seeds."""
+    seeds = 24 if size == "full" else RUNS[size].seeds
+    return replace(RUNS[size], rate=UNTRAINED, epochs=(1, 1), rows=4000, seeds=seeds)
+
+
+def by_seed(design: Design, statistic: Callable[[list[Encoded]], float]) -> Interval:
     """Mean over seeds of a statistic of a seed's encoders."""
-    found = encoded(size, rate)
+    found = encoded(design)
     seeds = dict.fromkeys(row.seed for row in found)
     return Interval.of_mean([statistic([row for row in found if row.seed == seed]) for seed in seeds])
 
@@ -63,10 +70,17 @@ def rise(unique: int) -> Callable[[list[Encoded]], float]:
 
 
 def with_performance(rows: list[Encoded], unique: int, turned: int = 0) -> float:
-    """Correlation of alignment and accuracy over depths; ``turned`` pairs it with another depth's accuracy."""
-    here = [row for row in rows if row.unique == unique]
-    accuracy = np.roll([row.accuracy for row in here], turned)
-    return float(np.corrcoef([row.alignment for row in here], accuracy)[0, 1])
+    """Correlation of alignment and accuracy over depths, the median over heterogeneities.
+
+    Args:
+        turned: with the accuracy of the encoder so many depths on.
+    """
+    found = []
+    for bend in dict.fromkeys(row.heterogeneity for row in rows):
+        here = [row for row in rows if (row.unique, row.heterogeneity) == (unique, bend)]
+        accuracy = np.roll([row.accuracy for row in here], turned)
+        found.append(np.corrcoef([row.alignment for row in here], accuracy)[0, 1])
+    return float(np.median(found))
 
 
 def lost(rows: list[Encoded]) -> float:
@@ -112,8 +126,8 @@ CLAIMS = (
         published="about 0.91 with none, at most 0.015 with all of it unique",
         quantity="largest unbiased CKA with no unique bit less that with eight",
         predicts=at_least(0.5),
-        measure=lambda size: by_seed(size, fall),
-        control=lambda size: by_seed(size, fall, UNTRAINED),
+        measure=lambda size: by_seed(RUNS[size], fall),
+        control=lambda size: by_seed(untrained(size), fall),
         without="training",
     ),
     Claim(
@@ -123,8 +137,8 @@ CLAIMS = (
         published="Spearman -0.95 at heterogeneity 1",
         quantity="Spearman correlation of unique bits and largest unbiased CKA",
         predicts=at_most(-0.7),
-        measure=lambda size: by_seed(size, rank_of),
-        control=lambda size: by_seed(size, rank_of, UNTRAINED),
+        measure=lambda size: by_seed(RUNS[size], rank_of),
+        control=lambda size: by_seed(untrained(size), rank_of),
         without="training",
         sizes=("full",),
     ),
@@ -135,8 +149,8 @@ CLAIMS = (
         published="correlation with depth 0.93 with no unique bit, about 0.1 with eight",
         quantity="unbiased CKA of the deepest encoder less that of the shallowest",
         predicts=at_least(0.05),
-        measure=lambda size: by_seed(size, rise(0)),
-        control=lambda size: by_seed(size, rise(8)),
+        measure=lambda size: by_seed(RUNS[size], rise(0)),
+        control=lambda size: by_seed(RUNS[size], rise(8)),
         without="redundancy: all bits unique",
     ),
     Claim(
@@ -144,10 +158,10 @@ CLAIMS = (
         says="alignment tells performance where information is redundant, and stops to where it is unique",
         source="section 5.2",
         published="median correlation 0.68 with no unique bit, 0.12 with eight",
-        quantity="correlation of alignment and accuracy over depths, no unique bit less eight",
+        quantity="correlation of alignment and accuracy over depths, no unique bit less eight; median of three bends",
         predicts=at_least(0.2),
-        measure=lambda size: by_seed(size, lost),
-        control=lambda size: by_seed(size, lost_at_other_depths),
+        measure=lambda size: by_seed(PERFORMANCE, lost),
+        control=lambda size: by_seed(PERFORMANCE, lost_at_other_depths),
         without="pairing: accuracies of encoders of other depths",
         sizes=("full",),
     ),

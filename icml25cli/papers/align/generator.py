@@ -74,6 +74,16 @@ def _combinations(bits: int) -> Int64[ndarray, "2**bits bits"]:
     return (np.arange(2**bits)[:, None] >> np.arange(bits)[::-1]) & 1
 
 
+def view(of: Task, second: bool) -> tuple[Float64[ndarray, "4096 12"], Float64[ndarray, "4096 classes"]]:
+    """All combinations of the bits of a view, equally likely, and P(label | them)."""
+    r, u1 = of.redundant, len(of.first)
+    table = of.given.reshape((2**r, 2**u1, 2 ** len(of.second), CLASSES)).mean(axis=1 if second else 2)
+    bits = _combinations(SHARED + OWN)
+    chosen = bits[:, np.concatenate([of.shared, SHARED + (of.second if second else of.first)])]
+    row = chosen @ (1 << np.arange(chosen.shape[1])[::-1])
+    return bits.astype(np.float64), table.reshape(-1, CLASSES)[row]
+
+
 @dataclass(frozen=True)
 class Exact:
     """Information about the label in nats, and the accuracy of the best classifier, of each view and of both."""

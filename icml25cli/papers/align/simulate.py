@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float64
+from jaxtyping import Float, Float64
 from numpy import ndarray
+from torch import Tensor
 
 from icml25cli.core.embeddings import of_array
 from icml25cli.core.errors import InputError
@@ -60,7 +61,7 @@ class Encoded:
     Attributes:
         alignment: the largest unbiased CKA over pairs of layers; last_alignment that of the last ones.
         mknn: the largest share of 100 mutual neighbours of 512.
-        accuracy, first_accuracy: on test rows, of this encoder and of the first view's.
+        accuracy, first_accuracy: of this encoder and of the first view's, expected over all combinations of bits.
     """
 
     unique: int
@@ -85,18 +86,20 @@ def simulate(design: Design, seed: int = 0, run: Run | None = None) -> list[Enco
     found = [row for stack in stacks if run and run.has(units[stack]) for row in _read(run.path(units[stack]))]
     missing = [stack for stack in stacks if not (run and run.has(units[stack]))]
     if missing:
-        drawn = [generator.draw(generator.task(8 - u), design.rows, seed + s) for u, s in cells]
+        tasks = [generator.task(8 - u) for u, _ in cells]
+        drawn = [generator.draw(of, design.rows, seed + s) for of, (_, s) in zip(tasks, cells, strict=True)]
         labels = [d.label for d in drawn]
+        known = [[generator.view(of, second) for of in tasks] for second in (False, True)]
         with Progress("stacks of encoders", 1 + len(missing)) as progress:
             how = Training(design.epochs[0], rate=design.rate)
-            one, splits = _trained([d.x1 for d in drawn], labels, FIXED_DEPTH, how, seed)
-            first = _tested(one, splits)
+            first = _tested(*_trained([d.x1 for d in drawn], labels, FIXED_DEPTH, how, seed), known[0])
             progress.advance()
             how = Training(design.epochs[1], rate=design.rate)
             for bend, depth in missing:
                 views = [generator.heterogeneous(d.x2, bend) for d in drawn]
-                two, splits = _trained(views, labels, depth, how, seed + 1000 + depth)
-                rows = _encoded(cells, bend, depth, first, _tested(two, splits))
+                seen = [(generator.heterogeneous(bits, bend), given) for bits, given in known[1]]
+                second = _tested(*_trained(views, labels, depth, how, seed + 1000 + depth), seen)
+                rows = _encoded(cells, bend, depth, first, second)
                 if run:
                     run.write(units[bend, depth], lambda path, rows=rows: path.write_text(json.dumps(as_rows(rows))))
                 found += rows
@@ -118,25 +121,39 @@ def _encoded(cells, bend: int, depth: int, first, second) -> list[Encoded]:
     return rows
 
 
-def _trained(views, labels, depth: int, how: Training, seed: int):
-    """A stack trained on 70 % of each member's rows, standardised by those; and the three splits."""
+@dataclass(frozen=True)
+class _Standard:
+    """Mean and deviation of each member's training rows, by which all its rows are standardised."""
+
+    mean: Float64[ndarray, "E 1 d"]
+    sd: Float64[ndarray, "E 1 d"]
+
+    def __call__(self, x: Float64[ndarray, "E N d"]) -> Float[Tensor, "E N d"]:
+        return torch.from_numpy((x - self.mean) / np.where(self.sd == 0, 1, self.sd)).float()
+
+
+def _trained(views, labels, depth: int, how: Training, seed: int) -> tuple[encoders.Stack, _Standard, Tensor]:
+    """A stack trained on 70 % of each member's rows, what standardises its input, and the first of its test rows."""
     x, y = np.stack(views), np.stack(labels)
     train, validation = round(0.7 * x.shape[1]), round(0.85 * x.shape[1])
-    mean, sd = x[:, :train].mean(axis=1, keepdims=True), x[:, :train].std(axis=1, keepdims=True)
-    rows = torch.from_numpy((x - mean) / np.where(sd == 0, 1, sd)).float()
-    label = torch.from_numpy(y)
-    edges = (slice(None, train), slice(train, validation), slice(validation, None))
-    splits = tuple(Split(rows[:, edge].contiguous(), label[:, edge].contiguous()) for edge in edges)
+    standard = _Standard(x[:, :train].mean(axis=1, keepdims=True), x[:, :train].std(axis=1, keepdims=True))
+    rows, label = standard(x), torch.from_numpy(y)
+    edges = (slice(None, train), slice(train, validation))
+    splits = [Split(rows[:, edge].contiguous(), label[:, edge].contiguous()) for edge in edges]
     start = encoders.started(len(x), x.shape[2], generator.CLASSES, depth, seed)
-    return encoders.train(start, splits[0], splits[1], how, seed), splits
+    stack = encoders.train(start, splits[0], splits[1], how, seed)
+    return stack, standard, rows[:, validation : validation + ALIGNED_ROWS].contiguous()
 
 
-def _tested(stack: encoders.Stack, splits: Sequence[Split]) -> tuple[list[ndarray], ndarray]:
-    """Representations of the first test rows by layer, and accuracy on all of them."""
-    test = splits[2]
-    with torch.no_grad():
-        layers = [x.numpy() for x in stack.representations(test.x[:, :ALIGNED_ROWS])]
-        return layers, encoders.accuracy(stack, test).numpy()
+@torch.no_grad()
+def _tested(
+    stack: encoders.Stack, standard: _Standard, test: Float[Tensor, "E N d"], known
+) -> tuple[list[ndarray], Float64[ndarray, "E"]]:
+    """Representations of test rows by layer; and accuracy over all combinations of bits, which no draw blurs."""
+    bits, given = (np.stack(part) for part in zip(*known, strict=True))
+    said = stack.logits(standard(bits)).argmax(dim=2, keepdim=True).numpy()
+    layers = [x.numpy() for x in stack.representations(test)]
+    return layers, np.take_along_axis(given, said, 2)[:, :, 0].mean(axis=1)
 
 
 def _alignment(first, second) -> tuple[Float64[ndarray, "L M"], Float64[ndarray, "L M"]]:

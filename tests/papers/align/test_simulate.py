@@ -34,6 +34,20 @@ def test_information_is_exact(redundant):
     assert measured == pytest.approx(TABLE[redundant], abs=1e-4)
 
 
+@pytest.mark.parametrize("redundant", [0, 3, 8])
+@pytest.mark.parametrize("second", [False, True], ids=["first", "second"])
+def test_what_a_view_says_of_the_label(redundant, second):
+    of = generator.task(redundant)
+    bits, given = generator.view(of, second)
+    exact = generator.exact(of)
+    best = exact.accuracy_second if second else exact.accuracy_first
+    assert given.max(axis=1).mean() == pytest.approx(best, abs=1e-12)
+    drawn = generator.draw(of, 60_000, 0)
+    rows = ((drawn.x2 if second else drawn.x1) @ (1 << np.arange(12)[::-1])).astype(int)
+    np.testing.assert_array_equal(bits[rows], drawn.x2 if second else drawn.x1)
+    assert np.mean(given[rows].argmax(axis=1) == drawn.label) == pytest.approx(best, abs=0.006)
+
+
 def test_classes_are_about_equally_likely():
     marginal = generator.task(3).given.mean(axis=0)
     np.testing.assert_allclose(marginal, [0.2547, 0.2419, 0.2589, 0.2445], atol=1e-4)
