@@ -5,7 +5,8 @@
 EMBEDDINGS are smollm2-135m's token embeddings, where it is fetched, or tiny's. A training step goes by shells and, as
 its rival, level by level: a TopK, a product and an error each, gradients by autograd. Decoding at k = 64 goes row by
 row of the decoder and, as its rival, as one dense product. Seconds are of the processor, one thread, best of several,
-which load distorts less than the clock. Memory is the most anonymous memory while one epoch reads all rows of a file.
+which load distorts less than the clock. Memory is the most anonymous memory while rows of a file are split, trained on
+for one epoch and judged; a block of them is at most 2^18 rows.
 """
 
 import os
@@ -28,13 +29,13 @@ from icml25cli.core.errors import MissingError
 from icml25cli.core.survey import survey
 from icml25cli.papers.sae.codes import sparse_product
 from icml25cli.papers.sae.config import Budget, Config, auto_levels, level_weights
+from icml25cli.papers.sae.job import carry_out
 from icml25cli.papers.sae.methods import step
 from icml25cli.papers.sae.model import Parameters, Scaling, SparseAutoencoder, initial
 from icml25cli.papers.sae.nested import topk_code
-from icml25cli.papers.sae.training import train
 
 BATCH, EXPANSION, K = 2048, 8, 64
-MEMORY_ROWS, MEMORY_SHAPE = (400_000, 1_600_000), (64, 128)
+MEMORY_ROWS, MEMORY_SHAPE = (50_000, 500_000, 2_000_000), (64, 128)
 
 
 def best(work: Callable[[], object], turns: int = 3) -> float:
@@ -101,7 +102,7 @@ def anonymous() -> int:
 
 
 def peak_of_training(file: str) -> None:
-    """Print the growth of anonymous memory in MiB over one epoch of TopK."""
+    """Print the growth of anonymous memory in MiB over the main job, one epoch of TopK and its evaluation."""
     x = open_embeddings(file)
     began, peak, done = anonymous(), [0], threading.Event()
 
@@ -112,21 +113,21 @@ def peak_of_training(file: str) -> None:
     watcher = threading.Thread(target=watch)
     watcher.start()
     d, n = MEMORY_SHAPE
-    train(Config("topk", d, n, k=8), Budget(epochs=1), x, Scaling.of(survey(x)))
-    done.set()
+    with carry_out(x, [Config("topk", d, n, k=8)], Budget(epochs=1), (8, n), output=Path(file).parent / "out"):
+        done.set()
     watcher.join()
     print((peak[0] - began) / 1024)
 
 
 def memory() -> None:
-    print(f"\nanonymous memory beyond what libraries take, one epoch, {MEMORY_SHAPE[0]} columns")
+    print(f"\nanonymous memory beyond what libraries take, training and evaluation, {MEMORY_SHAPE[0]} columns")
     for rows in MEMORY_ROWS:
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "x.npy"
             x = np.lib.format.open_memmap(file, "w+", np.float32, (rows, MEMORY_SHAPE[0]))
             rng = np.random.default_rng(0)
-            for start in range(0, rows, 100_000):
-                x[start : start + 100_000] = rng.standard_normal((100_000, MEMORY_SHAPE[0]), np.float32)
+            for start in range(0, rows, 50_000):
+                x[start : start + 50_000] = rng.standard_normal((50_000, MEMORY_SHAPE[0]), np.float32)
             x.flush()
             del x
             command = [sys.executable, __file__, "--peak", str(file)]
