@@ -105,6 +105,31 @@ def test_a_killed_training_resumes_to_the_bit(program, environment, data, tmp_pa
     assert rows[0] == rows[1]
 
 
+def test_an_interrupted_training_goes_on(icml25, data, tmp_path, monkeypatch):
+    """Ctrl-C in the middle of an epoch: optimiser, rows still to come and all are in the checkpoint."""
+    from icml25cli.papers.sae import training
+
+    command = ("sae", "train", data / "x.npy", *QUICK, "--threads", 1, "--json")
+    whole = icml25(*command, "-o", "whole")
+    taken, step = [], training.step
+
+    def cut(*given):
+        taken.append(given)
+        if len(taken) == 14:
+            raise KeyboardInterrupt
+        return step(*given)
+
+    monkeypatch.setattr(training, "step", cut)
+    done = icml25(*command, "-o", "cut")
+    assert (done.code, done.out) == (130, "")
+    assert "--resume" in done.err
+    resumed = icml25(*command, "-o", "cut", "--resume")
+    assert len(taken) == 1 + whole.json["tables"]["models"][0]["steps"]  # none but the one cut was taken twice
+    for name in ("sae.safetensors", "train.jsonl"):
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "cut" / name).read_bytes()
+    assert [row["fvu"] for row in resumed.json["rows"]] == [row["fvu"] for row in whole.json["rows"]]
+
+
 # --- codes -------------------------------------------------------------------------------------------------------
 
 
@@ -265,6 +290,37 @@ def test_bad_rows_are_named_and_can_be_left_out(icml25, data, tmp_path):
     assert (done.code, done.out) == (3, "")
     assert "2 of 1200 rows hold NaN or infinity: 5, 17" in done.err
     assert icml25("sae", "train", "bad.npy", *QUICK, "--drop-bad", "--json").json["params"]["training_rows"] == 1138
+
+
+def test_what_may_mislead_is_said(icml25, data, tmp_path):
+    x = np.load(data / "x.npy")
+    one = ("--baseline", "none", "--epochs", 1, "--json")
+    np.save("few.npy", x[:30])
+    warnings = icml25("sae", "train", "few.npy", *QUICK, "--val", 0.2, *one).json["warnings"]
+    assert any("24 training rows are fewer than 32 latents" in text for text in warnings)
+
+    odd = x.copy()
+    odd[:, 5], odd[7], odd[9:12] = 1, 1, odd[8]
+    np.save("odd.npy", odd)
+    done = icml25("sae", "train", "odd.npy", *QUICK, *one)
+    for says in ("1 rows are of one value", "1 columns are of one value", "3 rows repeat an earlier one"):
+        assert any(says in text for text in done.json["warnings"]), says
+    assert all(0 < row["fvu_row"] < 10 for row in done.json["rows"])
+
+    # 60,000 fits in half precision, its square does not.
+    np.save("half.npy", (x / np.abs(x).max() * 60_000).astype(np.float16))
+    np.save("single.npy", np.load("half.npy").astype(np.float32))
+    half, single = (icml25("sae", "train", f"{name}.npy", *QUICK, *one).json["rows"] for name in ("half", "single"))
+    assert [row["fvu"] for row in half] == [row["fvu"] for row in single]
+    assert all(0 < row["fvu"] < 2 for row in half)
+
+
+def test_a_file_cut_short_names_the_bytes_it_should_have(icml25, data, tmp_path):
+    whole = (data / "x.npy").read_bytes()
+    (tmp_path / "cut.npy").write_bytes(whole[:-100])
+    done = icml25("sae", "train", "cut.npy")
+    assert (done.code, done.out) == (3, "")
+    assert f"cut.npy is cut short: {len(whole) - 100} bytes where {len(whole)} are expected" in done.err
 
 
 def test_what_cannot_be_is_refused_in_a_sentence(icml25, data, trained, tmp_path):
