@@ -158,7 +158,8 @@ CLAIMS = (
         says="alignment tells performance where information is redundant, and stops to where it is unique",
         source="section 5.2",
         published="median correlation 0.68 with no unique bit, 0.12 with eight",
-        quantity="correlation of alignment and accuracy over depths, no unique bit less eight; median of three bends",
+        quantity="correlation of alignment and accuracy over depths, no unique bit less eight; "
+        "median of three heterogeneities",
         predicts=at_least(0.2),
         measure=lambda size: by_seed(PERFORMANCE, lost),
         control=lambda size: by_seed(PERFORMANCE, lost_at_other_depths),
