@@ -20,7 +20,7 @@ from icml25cli.papers.align.prepared import Prepared
 Index = Literal["exact", "faiss-flat", "faiss-ivf", "hnsw"]
 PROBED = 200  # rows that an index is judged on
 RECALL = 0.95  # share of their true neighbours that it should find
-LINKS = 32  # of a row in the graph of hnsw
+LINKS, LEAST_HELD, MOST_HELD = 32, 128, 2048  # of hnsw: a row's links, candidates of a search; beyond, exact is faster
 
 
 def near_enough(
@@ -28,7 +28,7 @@ def near_enough(
 ) -> tuple[Callable[[Int64[ndarray, "q"]], Neighbours], float]:
     """What finds neighbours of rows by their numbers, and its recall on 200 of ``rows``.
 
-    Cells visited, or candidates held, are doubled until recall is 0.95, or they are all. A row of which the index finds
+    Cells visited, or candidates held, are doubled until recall is 0.95, or they are all cells or 2048. A row of which the index finds
     fewer than ``width`` neighbours is compared with all others.
 
     Raises:
@@ -90,8 +90,8 @@ def _faiss(x: Prepared, kind: Index) -> tuple[Any, tuple[Any, str] | None, int]:
         made = faiss.IndexFlatIP(x.columns)
     elif kind == "hnsw":
         made = faiss.IndexHNSWFlat(x.columns, LINKS, faiss.METRIC_INNER_PRODUCT)
-        made.hnsw.efSearch = 128
-        dial, most = (made.hnsw, "efSearch"), x.rows
+        made.hnsw.efSearch = LEAST_HELD
+        dial, most = (made.hnsw, "efSearch"), MOST_HELD
     else:
         cells = max(1, min(4096, round(4 * x.rows**0.5), x.rows // 40))
         made = faiss.IndexIVFFlat(faiss.IndexFlatIP(x.columns), x.columns, cells, faiss.METRIC_INNER_PRODUCT)
