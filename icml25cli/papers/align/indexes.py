@@ -28,8 +28,8 @@ def near_enough(
 ) -> tuple[Callable[[Int64[ndarray, "q"]], Neighbours], float]:
     """What finds neighbours of rows by their numbers, and its recall on 200 of ``rows``.
 
-    Cells visited, or candidates held, are doubled until recall is 0.95, or they are all cells or 2048. A row of which the index finds
-    fewer than ``width`` neighbours is compared with all others.
+    Cells visited, or candidates held, are doubled until recall is 0.95, or they are all cells or 2048. A row of which
+    the index finds fewer than ``width`` neighbours is compared with all others.
 
     Raises:
         MissingError: faiss is not installed.
