@@ -89,7 +89,8 @@ def unanswered(outcome: Outcome, least: float) -> str:
         return outcome.reason
     if outcome.confidence >= least:
         return ""
-    return f"the confidence is {outcome.confidence:.2f}" + (f": {outcome.doubt}" if outcome.doubt else "")
+    why = "; ".join(outcome.doubts) or "other readings are as likely"
+    return f"the confidence is {outcome.confidence:.2f}: {why}"
 
 
 def explained(outcome: Outcome, settings: Settings) -> Explanation:

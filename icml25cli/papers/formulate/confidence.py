@@ -14,6 +14,8 @@ from icml25cli.papers.formulate.tree import Node, is_optimal
 
 SHARPNESS = 0.16  # of the confidence: on NL4OPT's development problems it errs on the low side
 MISSING = 0.6  # factor of the confidence for a number that the model lacks
+UNREAD = 0.15  # and for a sentence that seems to say something about it
+IDLE = 0.4  # for a least that is reached by doing nothing: then some demand was not read
 RARE = 4.0  # logarithm by which a reading without an optimum has to be likelier than the best with one
 BARREN = 0.75  # factor of the confidence of an answer that there is no optimum
 
@@ -51,8 +53,16 @@ def confidence(grammar: Judge, found: Found, best: Node) -> float:
         weight for weight, rival in zip(weights, rivals, strict=True) if rival is best or _same_answer(rival, best)
     ]
     share = math.fsum(alike) / math.fsum(weights)
-    missing = len(grammar.missing(best.formulation))
-    return round(factor * min(1.0, math.sqrt(share) * math.exp(SHARPNESS * min(0.0, own)) * MISSING**missing), 4)
+    factor *= MISSING ** len(grammar.missing(best.formulation)) * UNREAD ** len(grammar.unread(best.formulation))
+    if does_nothing(best):
+        factor *= IDLE
+    return round(factor * min(1.0, math.sqrt(share) * math.exp(SHARPNESS * min(0.0, own))), 4)
+
+
+def does_nothing(best: Node) -> bool:
+    """Whether a least is reached with nothing made or bought."""
+    assert best.model is not None
+    return best.model.sense == "min" and is_optimal(best) and not any((best.solution and best.solution.values) or ())
 
 
 def agreement(found: Found, best: Node) -> float:

@@ -13,11 +13,12 @@ from typing import Any
 from icml25cli.core.errors import InputError, MissingError
 from icml25cli.papers.formulate.backends.chat import Chat
 from icml25cli.papers.formulate.backends.language import LanguageModel
-from icml25cli.papers.formulate.confidence import agreement, answer, confidence
+from icml25cli.papers.formulate.confidence import agreement, answer, confidence, does_nothing
 from icml25cli.papers.formulate.grammar.grammar import Grammar
-from icml25cli.papers.formulate.grammar.scope import out_of_scope, too_long
+from icml25cli.papers.formulate.grammar.judging import Judge
+from icml25cli.papers.formulate.grammar.scope import ambiguous_number, foreign, out_of_scope, too_long
 from icml25cli.papers.formulate.grammar.structures import read_structure
-from icml25cli.papers.formulate.grammar.structures.structure import Structured
+from icml25cli.papers.formulate.grammar.structures.structure import Structured, Unreadable
 from icml25cli.papers.formulate.grammar.text import Problem
 from icml25cli.papers.formulate.linear import LinearModel
 from icml25cli.papers.formulate.search import Found, Search
@@ -39,7 +40,8 @@ class Outcome:
     confidence: float  # in [0, 1], that the best leaf is what the text means
     wording: Mapping[str, str] = field(default_factory=dict)  # what the text says for constraints, by their labels
     cut: MissingError | None = None  # what ended the search before its time
-    doubt: str = ""  # what speaks against the best
+    doubts: tuple[str, ...] = ()  # what speaks against the best
+    guesses_domain: bool = False  # whether nobody said what is whole
 
     def ranked(self) -> list[dict[str, Any]]:
         """A row a distinct reading, best first: what it is worth, and how it differs from the best."""
@@ -106,20 +108,34 @@ def formulate_text(
             reason += f": {told}"
         return Outcome(text, "abstained", reason, found, None, 0.0)
     if isinstance(backend, LanguageModel):
-        best, said, missing = order[0], {}, []
+        best, said, doubts, guesses = order[0], {}, (), False
         sure = agreement(found, best)
     else:
         best, said = answer(backend, found) or order[0], backend.wording
-        sure, missing = confidence(backend, found, best), backend.missing(best.formulation)
+        sure, doubts, guesses = confidence(backend, found, best), _doubts(backend, best), backend.guesses_domain
     assert best.solution is not None
-    doubt = f"the model has no place for {', '.join(missing)}" if missing else "other readings are as likely"
-    return Outcome(text, best.solution.status, "", found, best, sure, said, cut, doubt)
+    return Outcome(text, best.solution.status, "", found, best, sure, said, cut, doubts, guesses)
+
+
+def _doubts(grammar: Judge, best: Node) -> tuple[str, ...]:
+    """What speaks against a reading: what of the text it lacks, and an optimum where nothing is done."""
+    missing = grammar.missing(best.formulation)
+    said = [f"the model has no place for {', '.join(missing)}"] if missing else []
+    said += [f'nothing in the model says "{sentence}"' for sentence in grammar.unread(best.formulation)]
+    if does_nothing(best):
+        said.append("at the least nothing is done, so a demand may not have been read")
+    return tuple(said)
 
 
 def _reader(text: str, domain: Domain) -> Grammar | Structured | str:
     """The reader of a text without a language model: of its form, or any; else why there is none."""
+    if reason := foreign(text) or ambiguous_number(text):
+        return reason
     problem, kind = Problem(text), TYPES_OF[domain]
-    structure = read_structure(problem)
+    try:
+        structure = read_structure(problem)
+    except Unreadable as error:
+        return str(error)
     if structure is not None:
         return Structured(structure, kind)
     if reason := too_long(problem):

@@ -25,6 +25,7 @@ from icml25cli.papers.formulate.grammar.mentions import Choice, choices
 from icml25cli.papers.formulate.grammar.numbers import Quantity
 from icml25cli.papers.formulate.grammar.reading import Owned, Reading, label
 from icml25cli.papers.formulate.grammar.text import Problem
+from icml25cli.papers.formulate.grammar.unread import unmet
 from icml25cli.papers.formulate.linear import sanitised
 
 UNUSED = -0.8  # for a number that appears nowhere
@@ -52,6 +53,7 @@ class Grammar(Judge):
         self._rows: dict[tuple[Any, Owned], list[Attribute]] = {}
         self._aims: dict[str, set[Quantity]] = {}  # numbers of an objective
         self.wording: dict[str, str] = {}  # what the text says for a constraint, by its label
+        self._said_at: dict[str, int] = {}  # and where
         self.parameters, self._named = self._parameters()
         found = choices(self.problem.words, self.problem.tags, self.problem.spans)[:CHOICES]
         filled = [Reading(self.problem, choice.phrases).completeness for choice in found]
@@ -201,7 +203,8 @@ class Grammar(Judge):
         """A limit as constraints by label; where it is said is kept."""
         written = self._written(limit, rows, names)
         for title in written:
-            self.wording[title] = self.problem.clause(limit.quantity.first if limit.quantity else limit.place)
+            place = limit.quantity.first if limit.quantity else limit.place
+            self.wording[title], self._said_at[title] = self.problem.clause(place), place
         return written
 
     def _written(self, limit: Limit, rows: Sequence[Attribute], names: Sequence[str]) -> dict[str, str]:
@@ -242,6 +245,19 @@ class Grammar(Judge):
 
     def missing(self, formulation: Formulation) -> list[str]:
         return [quantity.written for quantity in [*self.unused(formulation), *self.problem.ignored]]
+
+    @property
+    def guesses_domain(self) -> bool:
+        return self._domain is None
+
+    def unread(self, formulation: Formulation) -> list[str]:
+        """Numbers are counted by ``missing``; these are sentences that limit without one."""
+        unused = {quantity.first for quantity in (*self.unused(formulation), *self.problem.ignored)}
+        used = {quantity.first for quantity in self.problem.quantities} - unused
+        document = formulation.document()
+        titles = {*(document["equality_constraints"] or {}), *(document["inequality_constraints"] or {})}
+        used |= {place for title, place in self._said_at.items() if title in titles}
+        return [*unmet(self.problem, used)]
 
     def unused(self, formulation: Formulation) -> list[Quantity]:
         """Numbers that say something about the model and do not stand in it."""

@@ -26,6 +26,15 @@ class Judge(ABC):
     def likelihood(self, draft: Draft) -> float:
         """How well a formulation agrees with the text: a logarithm, comparable among those of the same depth."""
 
+    @property
+    @abstractmethod
+    def guesses_domain(self) -> bool:
+        """Whether what is whole is neither said by the user nor by the text."""
+
+    @abstractmethod
+    def unread(self, formulation: Formulation) -> list[str]:
+        """Sentences of the text that seem to say something about the model, and that the formulation lacks."""
+
     @abstractmethod
     def missing(self, formulation: Formulation) -> list[str]:
         """Numbers of the text, as it writes them, that the formulation makes nothing of."""

@@ -59,8 +59,16 @@ for _name, _words in _GROUPS.items():
         GROUPS[root(_word)] = (*GROUPS.get(root(_word), ()), _name)
 NOTHING = {root(word) for word in SAYS_NOTHING} | SAYS_NOTHING
 
-MINIMISE = re.compile(r"minimi|least|lowest|fewest|smallest|decreas|reduc|cheapest|minimum", re.I)
-MAXIMISE = re.compile(r"maximi|most|highest|largest|greatest|increas|best|maximum|optimi", re.I)
+MINIMISE = re.compile(
+    r"minimi|as (?:low|little|few|cheap|cheaply|small|short) |"
+    r"least|lowest|fewest|smallest|decreas|reduc|cheapest|minimum",
+    re.I,
+)
+MAXIMISE = re.compile(
+    r"maximi|as (?:high|much|many|large|great) |"
+    r"most|highest|largest|greatest|increas|best|maximum|optimi",
+    re.I,
+)
 
 # Ways to say in which direction a limit goes, read on the words between the limit before and this one.
 AT_LEAST = re.compile(

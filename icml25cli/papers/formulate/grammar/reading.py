@@ -113,6 +113,12 @@ class Reading:
             found = [
                 each for each in found if self.problem.lower[each[0]] not in ("least", "most", "minimum", "maximum")
             ][-1:]
+        if not found:  # keep the cost as low as possible
+            found = [
+                (i, i + 3)
+                for i, word in enumerate(self.problem.lower)
+                if word == "as" and "possible" in self.problem.lower[i + 3 : i + 6]
+            ][-1:]
         if not found:  # what brings in the most?
             found = [
                 (i, i + 1)
@@ -129,7 +135,9 @@ class Reading:
         behind = last
         while behind < end and (self.problem.lower[behind] not in (",", ";", "?", ".") or behind == last):
             behind += 1
-        for i in range(last, behind):
+        begin, _ = self.problem.sentence_of(first)
+        ahead = range(max(begin, first - 3), first) if words[0] == "as" else range(0)
+        for i in (*ahead, *range(last, behind)):
             word = self.problem.lower[i]
             if word[0].isalpha() and root(word) not in NOTHING and word not in NOTHING:
                 bag[root(word)] = max(bag.get(root(word), 0.0), 1.0 if i - last < 6 else 0.6)

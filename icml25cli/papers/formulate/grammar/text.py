@@ -22,7 +22,7 @@ from icml25cli.papers.formulate.grammar.lexicon import (
     root,
 )
 from icml25cli.papers.formulate.grammar.numbers import Quantity, quantities
-from icml25cli.papers.formulate.grammar.tagger import load_tagger, spans, stem, words_of
+from icml25cli.papers.formulate.grammar.tagger import Word, load_tagger, spans, stem, words_of
 
 _PARTS = {",", ";", ":", "while", "whereas", "but", "however"}
 _OF_OTHERS = re.compile(r"(?:of )?(?:the |as )?(?:total )?(?:number|amount|quantity|many|much)\b")
@@ -69,7 +69,7 @@ class Problem:
 
     @cached_property
     def words(self) -> list[str]:
-        return [word.text for word in words_of(self.text)]
+        return [word.text for word in self._places]
 
     @cached_property
     def lower(self) -> list[str]:
@@ -88,7 +88,7 @@ class Problem:
     def sentences(self) -> list[tuple[int, int]]:
         """First word and the one behind the last of every sentence."""
         found, first = [], 0
-        places = words_of(self.text)
+        places = self._places
         for i, word in enumerate(self.words):
             if i + 1 == len(self.words):
                 break
@@ -113,8 +113,16 @@ class Problem:
         last = next((i for i in range(position + 1, end) if self.lower[i] in _PARTS), end)
         if last - first < _SHORT:  # "at most 3 vans" needs its sentence
             first, last = begin, end
-        places = words_of(self.text)
-        return " ".join(self.text[places[first].start : places[last - 1].end].split()).rstrip(".")
+        return self.shown(first, last).rstrip(".")
+
+    def shown(self, first: int, last: int) -> str:
+        """The text from a word to the one before ``last``, as it stands there, on one line."""
+        places = self._places
+        return " ".join(self.text[places[first].start : places[last - 1].end].split())
+
+    @cached_property
+    def _places(self) -> list[Word]:
+        return words_of(self.text)
 
     @cached_property
     def named(self) -> set[int]:

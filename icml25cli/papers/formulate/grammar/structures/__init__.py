@@ -12,7 +12,11 @@ LONGEST = 3000  # words: what is looked for grows with the square of a text
 
 
 def read_structure(problem: Problem) -> Structure | None:
-    """The form of a text; None where it has none that is known here."""
+    """The form of a text; None where it has none that is known here.
+
+    Raises:
+        Unreadable: it has one, and something in it that would be read wrongly.
+    """
     if len(problem.words) > LONGEST:
         return None
     return algebra.read(problem.text) or tabled.read(problem.text) or listed.read(problem) or items.read(problem)

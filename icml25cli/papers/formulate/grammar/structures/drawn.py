@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from icml25cli.papers.formulate.grammar.numbers import quantities
-from icml25cli.papers.formulate.grammar.tagger import words_of
+from icml25cli.papers.formulate.grammar.structures.structure import Unreadable
+from icml25cli.papers.formulate.grammar.tagger import stem, words_of
 
 FEWEST = 3  # lines of a table, the one of headings too
 _RULE = re.compile(r"[\s|+:=\-_*]+")
@@ -36,6 +37,29 @@ def cell_number(cell: str) -> Fraction | None:
     """The number of a cell; None where there is none, or more than one."""
     found = quantities([word.text for word in words_of(cell)])
     return found[0].value if len(found) == 1 else None
+
+
+_UNIT = re.compile(r"[A-Za-z%]+|[$€£]")
+_HEADED = re.compile(r"[(\[]\s*(?:in )?([A-Za-z%$€£]+)[^)\]]*[)\]]\s*$")
+
+
+def check_units(label: str, cells: Sequence[str]) -> None:
+    """Numbers of an attribute are compared with each other, so they have to be in one unit.
+
+    Raises:
+        Unreadable: they are in several, of which the heading may say one: ``labour (min)``.
+    """
+    headed = _HEADED.search(label)
+    units = {stem(headed[1])} if headed else set()
+    units |= {unit for cell in cells if (unit := _unit_of(cell))}
+    if len(units) > 1:
+        raise Unreadable(f'the table measures "{label}" in {" and in ".join(sorted(units))}: say all in one unit')
+
+
+def _unit_of(cell: str) -> str:
+    """What stands beside the number of a cell; empty where there is none."""
+    found = _UNIT.search(cell) if cell_number(cell) is not None and re.search(r"\d", cell) else None
+    return stem(found.group()) if found else ""
 
 
 def table_of(text: str) -> tuple[Table, str] | None:

@@ -91,7 +91,7 @@ def shipping(grid: Grid, sense: Sense) -> Structure:
         (({}, supplied | at_least, 0.8), (exactly, supplied, 0.2)),
         grid.missing,
         grid.wording,
-        -1.0,
+        sure=-1.0,
     )
 
 
@@ -125,7 +125,7 @@ def assignment(grid: Grid, sense: Sense) -> Structure:
         ((equal, other, 1.0),),
         grid.missing,
         grid.wording,
-        -1.0,
+        sure=-1.0,
     )
 
 
@@ -134,7 +134,6 @@ def mix(
     limits: Sequence[tuple[str, Side, Fraction]],
     aim: tuple[Sense, str],
     whole: float,
-    missing: tuple[str, ...] = (),
 ) -> Structure:
     """How much of each product: ``limits`` bound sums of an attribute, one more attribute is aimed at."""
     names = [*sanitised(product.name for product in products)]
@@ -165,15 +164,11 @@ def mix(
         domains(whole, **variables),
         (({aim[0]: total(aim[1])}, 1.0),),
         (({}, said, 1.0),),
-        missing,
-        {},
-        -0.8,
+        sure=-0.8,
     )
 
 
-def rota(
-    days: Sequence[str], needed: Sequence[Fraction], length: int, missing: tuple[str, ...], wording: str
-) -> Structure:
+def rota(days: Sequence[str], needed: Sequence[Fraction], length: int, wording: str) -> Structure:
     """How many begin on each day of a cycle and work ``length`` days in a row."""
     names = [*sanitised(days)]
     count = len(names)
@@ -197,9 +192,8 @@ def rota(
                 1.0,
             ),
         ),
-        missing,
-        {"needed": wording},
-        -1.0,
+        wording={"needed": wording},
+        sure=-1.0,
     )
 
 
@@ -246,7 +240,7 @@ def cutting(
         ),
         missing,
         {"wanted": wording},
-        -1.0,
+        sure=-1.0,
     )
 
 
@@ -270,13 +264,12 @@ def choice(
     things: Sequence[Product],
     limits: Sequence[tuple[str, str, Fraction]],
     aim: tuple[Sense, str],
-    missing: tuple[str, ...],
 ) -> Structure:
     """Which things are taken, each once or not at all."""
     whole = mix(things, [(label, "<=" if side == "<=" else ">=", limit) for label, side, limit in limits], aim, 1.0)
     (declared, _), *_ = whole.variables
     taken = {name: {**fields, "type": "BINARY"} for name, fields in declared.items()}
-    return replace(whole, form="choice", variables=((taken, 1.0),), missing=missing, sure=-1.0)
+    return replace(whole, form="choice", variables=((taken, 1.0),), sure=-1.0)
 
 
 def blend(
@@ -284,7 +277,6 @@ def blend(
     averages: Sequence[tuple[str, str, Fraction]],
     amount: Fraction,
     cost: str,
-    missing: tuple[str, ...],
 ) -> Structure:
     """How much of each thing goes into so much of a mixture, whose averages are limited, at least cost."""
     whole = mix(things, (), ("min", cost), 0.0)
@@ -303,6 +295,4 @@ def blend(
         said[title] = f"{rates} {side} {title} * ({everything})"
     exact = ({"amount": f"{everything} == amount"}, said, 0.7)
     at_least = ({}, said | {"amount": f"{everything} >= amount"}, 0.3)
-    return replace(
-        whole, form="blend", parameters=parameters, constraints=(exact, at_least), missing=missing, sure=-1.0
-    )
+    return replace(whole, form="blend", parameters=parameters, constraints=(exact, at_least), sure=-1.0)

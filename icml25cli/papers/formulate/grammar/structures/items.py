@@ -6,7 +6,7 @@ limited). Knows parallel descriptions. Does not know problems of amounts, which 
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from icml25cli.papers.formulate.grammar.lexicon import NOTHING, root
@@ -17,6 +17,7 @@ from icml25cli.papers.formulate.grammar.structures.structure import Structure
 from icml25cli.papers.formulate.grammar.structures.tabled import sense_of
 from icml25cli.papers.formulate.grammar.tagger import stem
 from icml25cli.papers.formulate.grammar.text import Problem
+from icml25cli.papers.formulate.grammar.unread import unread
 
 _TAKEN = re.compile(
     r"\b(?:which|what) (?:\w+ ){1,3}(?:do|should|shall|will|to|are|must|can)\b|\bknapsack\b|\b(?:back|ruck)pack\b|"
@@ -27,6 +28,16 @@ _AMOUNTS = re.compile(r"\bhow (?:many|much)\b|\bnumber of each\b|\bamount of eac
 _BLENDED = re.compile(r"\bblend|\bmix(?:ed|ture|es|ing)?\b|\balloy|\bon average\b|\baverage\b", re.I)
 _AVERAGED = re.compile(r"\baverage\b|\brating\b|\bgrade\b|\bconcentration\b|\bper cent\b")
 _WORTH = re.compile(r"worth|valu|profit|benefit|return|gain|\$|score|point|revenue|sell", re.I)
+_ONCE = re.compile(
+    r"\b(?:each|every|any|all|no)\b[^.,;]{0,40}\b(?:(?:at most|only|just|more than) once|once|one of each)\b|"
+    r"\b(?:either )?(?:taken? or (?:left|leave)|left or taken)\b|\b(?:cannot|can not|can't) be (?:split|divided|cut)\b",
+    re.I,
+)
+_HOLDS = re.compile(
+    r"\b(?:carry|carries|holds?|capacity|at most|up to|no more than|budget|spend|limit|fits?|room for|have|has|maximum|"
+    r"take|lift|stand|bear|available)\b",
+    re.I,
+)
 _VERBS = {"ha", "has", "have", "is", "are", "contain", "weigh", "cost", "take", "need", "bring", "earn", "hold", "give"}
 _MOST = 4  # numbers of a thing
 
@@ -121,14 +132,25 @@ def _choice(problem: Problem, described: Described) -> Structure | None:
     if not _TAKEN.search(problem.text) or _AMOUNTS.search(problem.text):
         return None
     worth = [a for a in described.attributes if _WORTH.search(a)]
-    limited = [(a, q) for q in described.others for a in described.attributes if _sign(problem, q) == a]
+    limited = _limited(problem, described)
     free = [a for a in described.attributes if a not in {a for a, _ in limited}]
     aims = [a for a in worth if a in free] or free
     if len(aims) != 1 or not limited or len(described.names) < 3:
         return None
     limits = [(a, _side(problem, q), q.value) for a, q in limited]
-    missing = _missing(described, [q for _, q in limited])
-    return choice(described.products, limits, (sense_of(problem.text) or "max", aims[0]), missing)
+    made = choice(described.products, limits, (sense_of(problem.text) or "max", aims[0]))
+    return replace(made, unread=_unread(problem, described, [q for _, q in limited], _ONCE))
+
+
+def _limited(problem: Problem, described: Described) -> list[tuple[str, Quantity]]:
+    """One limit an attribute: a second number of it, or one that nothing holds, is not for this model."""
+    found: dict[str, Quantity] = {}
+    for quantity in described.others:
+        sign = _sign(problem, quantity)
+        said = problem.shown(*problem.sentence_of(quantity.first))
+        if sign in described.attributes and sign not in found and _HOLDS.search(said):
+            found[sign] = quantity
+    return [*found.items()]
 
 
 def _blend(problem: Problem, described: Described) -> Structure | None:
@@ -142,11 +164,13 @@ def _blend(problem: Problem, described: Described) -> Structure | None:
     used = []
     for quantity in described.others:
         begin, _ = problem.sentence_of(quantity.first)
-        around = {root(word) for word in problem.lower[begin : quantity.first]} | {_sign(problem, quantity)}
+        start = max([begin, *(q.last for q in described.others if q.last <= quantity.first)])
+        around = {root(word) for word in problem.lower[start : quantity.first]} | {_sign(problem, quantity)}
         named = [a for a in rates if a in around]
         _, end = problem.sentence_of(quantity.first)
         averaged = quantity.kind == "share" or _AVERAGED.search(" ".join(problem.lower[begin:end]))
-        if len(named) == 1 and averaged and quantity.kind != "money":
+        of_other = problem.lower[quantity.last : quantity.last + 1] == ["of"]  # a quarter of the heavy one
+        if len(named) == 1 and averaged and not of_other and quantity.kind != "money":
             averages.append((named[0], _side(problem, quantity), quantity.value))
             used.append(quantity)
         elif quantity.kind == "plain" and quantity.value != len(described.names):
@@ -154,7 +178,8 @@ def _blend(problem: Problem, described: Described) -> Structure | None:
             used.append(quantity)
     if len(costs) != 1 or not averages or len(totals) != 1:
         return None
-    return blend(described.products, averages, totals[0][2], costs[0], _missing(described, used))
+    made = blend(described.products, averages, totals[0][2], costs[0])
+    return replace(made, unread=_unread(problem, described, used))
 
 
 def _side(problem: Problem, quantity: Quantity) -> Side:
@@ -162,6 +187,8 @@ def _side(problem: Problem, quantity: Quantity) -> Side:
     return direction(problem, quantity, begin)[0]
 
 
-def _missing(described: Described, used: Sequence[Quantity]) -> tuple[str, ...]:
-    counts = (1, len(described.names))
-    return tuple(q.written for q in described.others if q not in used and q.value not in counts)
+def _unread(
+    problem: Problem, described: Described, limits: Sequence[Quantity], known: re.Pattern[str] | None = None
+) -> tuple[str, ...]:
+    used = {quantity.first for quantity in (*limits, *(q for row in described.numbers for q in row))}
+    return unread(problem, used, [described.names], (len(described.names),), known)

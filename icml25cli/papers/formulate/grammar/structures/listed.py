@@ -6,6 +6,7 @@ Knows lists. Does not know tables or formulas.
 import re
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 from icml25cli.papers.formulate.grammar.numbers import Quantity
@@ -22,9 +23,11 @@ from icml25cli.papers.formulate.grammar.structures.structure import Structure
 from icml25cli.papers.formulate.grammar.structures.tabled import ONE_EACH, WANTED, sense_of
 from icml25cli.papers.formulate.grammar.tagger import stem
 from icml25cli.papers.formulate.grammar.text import Problem
+from icml25cli.papers.formulate.grammar.unread import unread
 
 _MOVED = re.compile(r"\bship|\btransport|\bsend|\bsent\b|\bdeliver|\bsuppl|\bhaul|\bserve", re.I)
 _CUT = re.compile(r"\bcuts?\b|\bcutting (?!machine)|\bsawn?\b|\bslit", re.I)
+_WHOLE = re.compile(r"\bwhole (?:rolls?|bars?|pieces?|planks?|rods?)\b", re.I)
 _IN_TURN = re.compile(r"consecutive|in a row|in succession|on end", re.I)
 _DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 
@@ -34,7 +37,10 @@ def read(problem: Problem) -> Structure | None:
     listed = Listed(problem)
     if not listed.series:
         return None
-    found = _rota(listed) or _cutting(listed) or _grid(listed)
+    rota = _rota(listed)
+    if rota is not None:
+        return rota
+    found = _cutting(listed) or _grid(listed)
     return None if found is None or found.missing else found  # lists that leave numbers over are of another form
 
 
@@ -89,7 +95,8 @@ def _assigned(listed: Listed, group: Sequence[Series]) -> Structure | None:
     missing = listed.left_over(used, (len(rows), len(columns)))
     if cells is None or missing:
         return None
-    return assignment(Grid(tuple(rows), columns, cells, kinds=("who", "what")), sense_of(text) or "min")
+    made = assignment(Grid(tuple(rows), columns, cells, kinds=("who", "what")), sense_of(text) or "min")
+    return replace(made, unread=_unread(listed, used, (rows, columns), ONE_EACH))
 
 
 def _shipped(listed: Listed, group: Sequence[Series], margins: Sequence[Series]) -> Structure | None:
@@ -133,7 +140,15 @@ def _shipped(listed: Listed, group: Sequence[Series], margins: Sequence[Series])
             "demand": listed.problem.clause(column_limits[0].first),
         },
     )
-    return shipping(grid, sense_of(text) or "min")
+    made = shipping(grid, sense_of(text) or "min")
+    return replace(made, unread=_unread(listed, [*used, *row_limits, *column_limits], (rows, columns)))
+
+
+def _unread(
+    listed: Listed, used: Sequence[Quantity], groups: Sequence[Sequence[str]], known: re.Pattern[str] | None = None
+) -> tuple[str, ...]:
+    counts = [len(names) for names in groups]
+    return unread(listed.problem, {quantity.first for quantity in used}, groups, counts, known)
 
 
 def _side(listed: Listed, quantity: Quantity, otherwise: Side) -> Side:
@@ -160,9 +175,9 @@ def _rota(listed: Listed) -> Structure | None:
     if near is None:
         return None
     rest = [quantity for quantity in lengths if quantity.value == 7 - near.value]  # "and then rest two"
-    missing = listed.left_over([*week.numbers, near, *rest], (7,))
     needed = [quantity.value for quantity in week.numbers]
-    return rota(week.labels, needed, int(near.value), missing, problem.clause(week.first))
+    made = rota(week.labels, needed, int(near.value), problem.clause(week.first))
+    return replace(made, unread=_unread(listed, [*week.numbers, near, *rest], (week.labels,)))
 
 
 # --- cutting -----------------------------------------------------------------------------------------------------
@@ -187,11 +202,13 @@ def _cutting(listed: Listed) -> Structure | None:
         whole = all(q.value.denominator == 1 for q in wanted.numbers)
         if len(stock) != 1 or not whole or (sizes.first > wanted.first and problem.unit(wanted.numbers[-1]) == unit):
             continue
-        return cutting(
+        made = cutting(
             stock[0].value,
             [q.value for q in sizes.numbers],
             [int(q.value) for q in wanted.numbers],
             listed.left_over([*used, stock[0]], (len(sizes),)),
             problem.clause(wanted.first),
         )
+        names = [" ".join(problem.words[q.first : q.last]) for q in sizes.numbers]
+        return replace(made, unread=_unread(listed, [*used, stock[0]], (names,), _WHOLE)) if made else None
     return None

@@ -18,6 +18,10 @@ Component = dict[str, Any]
 WHOLE, REAL = "INTEGER", "CONTINUOUS"
 
 
+class Unreadable(Exception):
+    """A text has a known form, and something in it that would be read wrongly; the message says what."""
+
+
 @dataclass(frozen=True)
 class Structure:
     """A form with its data. Variants carry chances that sum to one; constraints are equalities and inequalities."""
@@ -29,6 +33,7 @@ class Structure:
     constraints: tuple[tuple[Component, Component, float], ...]
     missing: tuple[str, ...] = ()  # numbers of the text that have no place in it
     wording: Mapping[str, str] = field(default_factory=dict)  # what the text says for constraints, by their labels
+    unread: tuple[str, ...] = ()  # sentences of the text that it does not account for
     sure: float = 0.0  # logarithm of the chance that the text has this form
 
 
@@ -85,6 +90,18 @@ class Structured(Judge):
 
     def missing(self, formulation: Formulation) -> list[str]:
         return [*self.structure.missing]
+
+    def unread(self, formulation: Formulation) -> list[str]:
+        return [*self.structure.unread]
+
+    @property
+    def guesses_domain(self) -> bool:
+        return self._domain is None and len({*map(_types, self.structure.variables)}) > 1
+
+
+def _types(option: tuple[Component, float]) -> str:
+    """Types of a choice of variables, to compare."""
+    return json.dumps([fields["type"] for fields in option[0].values()])
 
 
 def _merged(options: Sequence[tuple[Component, float]]) -> list[tuple[Component, float]]:

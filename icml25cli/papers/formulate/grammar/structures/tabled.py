@@ -4,14 +4,16 @@ Knows tables and a few words of the text around them. Does not know the other fo
 """
 
 import re
+from dataclasses import replace
 from fractions import Fraction
 
 from icml25cli.papers.formulate.grammar.lexicon import BULK, MAXIMISE, MINIMISE, root
-from icml25cli.papers.formulate.grammar.numbers import quantities
-from icml25cli.papers.formulate.grammar.structures.drawn import Table, table_of
+from icml25cli.papers.formulate.grammar.structures.drawn import Table, check_units, table_of
 from icml25cli.papers.formulate.grammar.structures.forms import Grid, Product, Side, assignment, mix, shipping
 from icml25cli.papers.formulate.grammar.structures.structure import Structure
 from icml25cli.papers.formulate.grammar.tagger import stem, words_of
+from icml25cli.papers.formulate.grammar.text import Problem
+from icml25cli.papers.formulate.grammar.unread import unread
 from icml25cli.papers.formulate.linear import Sense
 
 HELD = re.compile(
@@ -22,6 +24,7 @@ _GAIN = re.compile(r"profit|margin|revenue|price|earn|gain|return|value|worth|\b
 _COST = re.compile(r"cost|expense|price|\bpay|wage|charge", re.I)
 _LITTLE = re.compile(r"\bcheap(?:ly|est)?\b|\bas (?:little|few|soon|early)\b", re.I)
 _MUCH = re.compile(r"\bas (?:much|many|high)\b", re.I)
+_PARTS = re.compile(r"\bfractions?\b(?: are| is)?(?: allowed| fine)?|\bnot (?:be )?whole|\bpart of a\b", re.I)
 ONE_EACH = re.compile(
     r"\bone each\b|\bassign|\b(?:each|every)\b[^.?!]{0,60}\b(?:exactly |only |just )?one\b|"
     r"\bone [^.?!]{0,30}\b(?:each|per)\b|\bwho (?:should )?do(?:es)?\b|\bpair|\bmatch",
@@ -36,12 +39,15 @@ def read(text: str) -> Structure | None:
         return None
     table, rest = found
     sense = sense_of(rest)
-    missing = tuple(q.written for q in quantities([w.text for w in words_of(rest)]) if q.value > 1)
-    return (
-        _products(table, rest, sense, missing)
-        or _products(table.transposed, rest, sense, missing)
-        or _grid(table, rest, sense, missing)
-    )
+    made = _products(table, rest, sense) or _products(table.transposed, rest, sense) or _grid(table, rest, sense)
+    if made is None:
+        return None
+    groups = [
+        [n for n in names if not HELD.search(n) and not WANTED.search(n)] for names in (table.rows, table.columns)
+    ]
+    counts = [len(names) - over for names in groups for over in (0, 1)]
+    known = ONE_EACH if made.form == "assignment" else _PARTS
+    return replace(made, unread=unread(Problem(rest), (), groups, counts, known))
 
 
 def sense_of(text: str) -> Sense | None:
@@ -71,7 +77,7 @@ def _marginal(labels: tuple[str, ...]) -> tuple[int, Side] | None:
     return None
 
 
-def _products(table: Table, rest: str, sense: Sense | None, missing: tuple[str, ...]) -> Structure | None:
+def _products(table: Table, rest: str, sense: Sense | None) -> Structure | None:
     """Columns are products, one column has limits, and the row without one is aimed at."""
     margin = _marginal(table.columns)
     if margin is None:
@@ -100,15 +106,16 @@ def _products(table: Table, rest: str, sense: Sense | None, missing: tuple[str, 
     if told is None:
         return None
     limits: list[tuple[str, Side, Fraction]] = []
+    for row in rows:
+        check_units(table.rows[row], table.cells[row])
     for row in limited:
         own = _marginal((table.rows[row],))
         limits.append((table.rows[row], own[1] if own else side, table.number(row, place) or Fraction(0)))
     measured = any({stem(word.text), root(word.text)} & BULK for name in names for word in words_of(name))
-    fraction = re.search(r"\bfraction|\bnot (?:be )?whole|\bpart of a\b", rest, re.I)
-    return mix(made, limits, (told, label), 0.1 if measured or fraction else 0.9, missing)
+    return mix(made, limits, (told, label), 0.1 if measured or _PARTS.search(rest) else 0.9)
 
 
-def _grid(table: Table, rest: str, sense: Sense | None, missing: tuple[str, ...]) -> Structure | None:
+def _grid(table: Table, rest: str, sense: Sense | None) -> Structure | None:
     """Rows and columns with their limits, or none where each gets one."""
     column, row = _marginal(table.columns), _marginal(table.rows)
     kept_rows = [i for i in range(len(table.rows)) if row is None or i != row[0]]
@@ -122,8 +129,8 @@ def _grid(table: Table, rest: str, sense: Sense | None, missing: tuple[str, ...]
         tuple(table.columns[j] for j in kept_columns),
         whole,
         kinds=("origins", "destinations"),
-        missing=missing,
     )
+    check_units("all cells", [table.cells[i][j] for i in kept_rows for j in kept_columns])
     if row is None and column is None:
         return assignment(grid, sense or "min") if ONE_EACH.search(rest) else None
     if row is None or column is None:
@@ -132,6 +139,8 @@ def _grid(table: Table, rest: str, sense: Sense | None, missing: tuple[str, ...]
     wanted = [table.number(row[0], j) for j in kept_columns]
     if None in held or None in wanted:
         return None
+    margins = [table.cells[i][column[0]] for i in kept_rows] + [table.cells[row[0]][j] for j in kept_columns]
+    check_units("all limits", margins)
     sides = column[1], row[1]
     grid = Grid(
         grid.rows,
@@ -142,6 +151,5 @@ def _grid(table: Table, rest: str, sense: Sense | None, missing: tuple[str, ...]
         tuple(value for value in wanted if value is not None),
         sides[1],
         grid.kinds,
-        missing=missing,
     )
     return shipping(grid, sense or "min")
