@@ -100,6 +100,10 @@ class Browser:
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
 
+    def wait(self, expression: str) -> None:
+        """Until a JavaScript expression is true; the browser's silence ends it otherwise."""
+        self.ask(f"new Promise(done => {{ (function look() {{ {expression} ? done() : setTimeout(look, 10); }})(); }})")
+
     def type(self, text: str) -> None:
         """Into what has the focus."""
         self.call("Input.insertText", text=text)
