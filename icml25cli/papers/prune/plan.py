@@ -148,7 +148,7 @@ def read_plan(path: Path) -> Plan:
         InputError: the file cannot be read, or is no such JSON.
     """
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(path.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise InputError(
             f"{path} cannot be read: {(error.strerror or str(error)).lower()}", hint="give a file that prune plan wrote"

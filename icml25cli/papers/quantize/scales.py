@@ -79,7 +79,7 @@ def scales_asked(betas: str, kind: str) -> str:
         return betas if kind == "weights" else "auto"
     file = Path(betas[1:])
     try:
-        lists = json.loads(file.read_text(encoding="utf-8"))
+        lists = json.loads(file.read_text(encoding="utf-8-sig"))
         if not isinstance(lists, dict) or not lists.keys() & REFERENCE.keys():
             raise TypeError
         return ",".join(str(float(beta)) for beta in lists[kind]) if kind in lists else "auto"

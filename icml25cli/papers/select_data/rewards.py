@@ -248,7 +248,7 @@ def _json_schema(spec: str, file: str) -> Reward:
     import jsonschema
 
     try:
-        schema = json.loads(Path(file).read_text(encoding="utf-8"))
+        schema = json.loads(Path(file).read_text(encoding="utf-8-sig"))
         jsonschema.Draft202012Validator.check_schema(schema)
     except OSError as error:
         raise InputError(f"{file} cannot be read: {(error.strerror or '').lower()}", hint="check the path") from error
