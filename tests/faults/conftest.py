@@ -72,7 +72,7 @@ def trial(program: str, environment: dict[str, str], tmp_path: Path) -> Callable
     work.mkdir()
     temporary.mkdir()
 
-    def run(line: list[str], *, timeout: float = 120, env: dict[str, str] | None = None) -> Trial:
+    def run(line: list[str], *, timeout: float = 300, env: dict[str, str] | None = None) -> Trial:
         done = subprocess.run(
             [program, *line],
             env=environment | {"TMPDIR": str(temporary)} | (env or {}),
