@@ -32,7 +32,7 @@ class FormatOption(StrEnum):
     json = "json"
 
 
-_KINDS = "A formulation (.json, or - for standard input), an LP file (.lp) or an MPS file (.mps)."
+_KINDS = "A formulation (.json), an LP file (.lp), an MPS file (.mps), or - for any of them on standard input."
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help=_KINDS)]
 Solver = Annotated[SolverOption, typer.Option("--solver", help="HiGHS, or the CBC that comes with PuLP.")]
 TimeLimit = Annotated[float, typer.Option("--time-limit", min=0.1, help="Seconds a solver may take.")]
@@ -128,13 +128,16 @@ def compile_(
     as_json: opt.Json = False,
 ) -> None:
     """Write MODEL as an LP or MPS file, a PuLP script or JSON, read and solved again before you get it."""
+    from icml25cli.core.errors import UsageError
     from icml25cli.core.files import atomic_path, check_file
     from icml25cli.core.progress import note, warn
     from icml25cli.papers.formulate.export import export
     from icml25cli.papers.formulate.reading import read_model
 
     suffix = output.suffix.lstrip(".").lower() if output else ""
-    form = to or (FormatOption(suffix) if suffix in [*FormatOption] else FormatOption.lp)
+    if output and to is None and suffix not in [*FormatOption]:
+        raise UsageError(f"{output} does not say its format", hint="name it .lp, .mps, .py or .json, or give --to")
+    form = to or (FormatOption(suffix) if output else FormatOption.lp)
     report = Report("formulate", params={"verb": "compile", "model": str(model), "to": form.value})
     if output:
         check_file(output, force=force)

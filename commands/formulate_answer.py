@@ -56,9 +56,11 @@ def solve_one(
         show(report, as_json=as_json)
         hint = "say it in plain sentences with every number, or write it as JSON"
         if outcome.best is not None:
-            hint = "lower --min-confidence to see the likeliest reading"
+            hint = "say it in other words, or lower --min-confidence to see the likeliest reading"
         elif chat is not None:
-            hint = "a stronger model, another --temperature, or more --candidates and --max-tokens"
+            hint = (
+                "a stronger model, another --temperature, or more --candidates and --max-tokens; --fresh asks all anew"
+            )
         raise CheckFailed(f"no answer is given: {reason}", hint=hint)
     explanation = explained(outcome, settings)
     _fill(report, outcome, explanation, top, as_json)
@@ -152,13 +154,23 @@ def _fill(report: Report, outcome: "Outcome", explanation: "Explanation", top: i
         ],
         "solution": [*explanation.variables()],
         "constraints": [*explanation.constraints()],
-        "levels": [*counters(outcome.found.root)],
     }
-    report.details |= {"conflict": [*explanation.members()]}
+    report.notes.append(
+        "Among the readings, value is the mean along a draft's path in the search of prior and reward, in [0, 1], and "
+        "bradley_terry its strength in comparisons."
+    )
+    report.details |= {"conflict": [*explanation.members()], "levels": [*counters(outcome.found.root)]}
     if report.params["backend"] == who.BackendOption.grammar:
         told = "that this is what the text means. No language model was asked: a grammar read it"
     else:
-        told = "is the share of the model's readings that have this optimum, no chance of being right"
+        told = (
+            "is the share of this optimum among the model's readings and one more that it may have missed (of two that "
+            "agree two thirds), no chance of being right"
+        )
+    if outcome.guesses_domain:
+        guess = "are whole" if model.is_integer else "need not be whole"
+        report.notes.append(f"That amounts {guess} is a guess: --domain integer or continuous says it.")
+    report.warnings += [f"{doubt[0].upper()}{doubt[1:]}." for doubt in outcome.doubts]
     report.notes += [
         f"Confidence {outcome.confidence:.2f} {told}, so compare the model with the text before you rely on it.",
         *explanation.sentences(),

@@ -136,6 +136,7 @@ def drafter(
     def opened() -> "Iterator[Chat | None]":
         from icml25cli.core.errors import UsageError
         from icml25cli.core.progress import warn
+        from icml25cli.core.runs import keeps
         from icml25cli.papers.formulate.backends.chat import Sampling
         from icml25cli.papers.formulate.backends.recording import Recording, recording
 
@@ -166,6 +167,7 @@ def drafter(
         if record is None:
             yield chat
         else:
+            keeps(record)
             with recording(record, chat) as recorded:
                 yield recorded
 

@@ -1,5 +1,6 @@
 """The main verb of `icml25 formulate`: a problem in words becomes a solved model."""
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -72,6 +73,10 @@ def run(
                 many, settings, kept, min_confidence, answers, report, output, force=force, as_json=as_json
             )
         else:
+            if source == "the built-in example":
+                report.notes.append(
+                    "This is the built-in example: name a text file, - for standard input, or the text."
+                )
             answer.solve_one(
                 text,
                 settings,
@@ -89,11 +94,18 @@ def run(
 
 def _text(problem: str) -> tuple[str, str]:
     """The text of a problem, and what to call where it came from."""
-    from icml25cli.core.errors import InputError
+    from icml25cli.core.errors import InputError, UsageError
     from icml25cli.papers.formulate.job import LONGEST
 
     if problem == EXAMPLE:
+        if _has_input():
+            raise UsageError(
+                "no PROBLEM is given, and standard input holds something",
+                hint="icml25 formulate - reads it; the built-in example: icml25 formulate run < /dev/null",
+            )
         return problem, "the built-in example"
+    if Path(problem).suffix.lower() in (".lp", ".mps", ".mod", ".json") and len(problem.split()) == 1:
+        raise InputError(f"{problem} is a model, not a problem in words", hint=f"icml25 formulate explain {problem}")
     if problem != "-" and not 0 < len(problem.split()) <= 3 and not _is_a_file(problem):
         return problem, "the command line"
     source = "standard input" if problem == "-" else problem
@@ -112,6 +124,25 @@ def _text(problem: str) -> tuple[str, str]:
         raise InputError(
             f"{source} cannot be read: {reason.lower()}", hint="give a file, -, or the text in quotes"
         ) from error
+
+
+def _has_input() -> bool:
+    """Whether a pipe or a file with something in it stands at standard input; looked at without reading, or waiting."""
+    import select
+    import stat
+
+    try:
+        descriptor = sys.stdin.fileno()
+        kind = os.fstat(descriptor)
+        if stat.S_ISREG(kind.st_mode):
+            return kind.st_size > os.lseek(descriptor, 0, os.SEEK_CUR)
+        if not stat.S_ISFIFO(kind.st_mode):
+            return False
+        events = select.poll()
+        events.register(descriptor, select.POLLIN)
+        return any(event & select.POLLIN for _, event in events.poll(0))
+    except (OSError, ValueError, AttributeError):  # closed, none, or no file of the system
+        return False
 
 
 def _is_a_file(name: str) -> bool:

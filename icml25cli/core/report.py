@@ -207,7 +207,7 @@ def _with_error(row: Row, key: str) -> str:
 
 
 def _cell(value: Any) -> str:
-    """A value as a person reads it: four significant digits, thousands grouped, nothing for a missing one."""
+    """A value as a person reads it: four significant digits, whole numbers in full, nothing for a missing one."""
     if value is None:
         return "–"
     if isinstance(value, bool):
@@ -220,6 +220,8 @@ def _cell(value: Any) -> str:
         if value == 0 or 1e-3 <= abs(value) < 1e5:
             digits = max(0, 3 - math.floor(math.log10(abs(value)))) if value else 0
             return f"{value:,.{digits}f}"
+        if value.is_integer() and abs(value) < 1e9:
+            return f"{value:,.0f}"
         return f"{value:.3e}"
     if isinstance(value, Mapping):
         return ", ".join(f"{k} {_cell(v)}" for k, v in value.items())

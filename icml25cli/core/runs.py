@@ -132,10 +132,19 @@ def run_directory(command: str, key: str, output: Path | None) -> Path:
 
 
 _last_opened: Path | None = None
+_last_kept: Path | None = None
+
+
+def keeps(file: Path) -> None:
+    """Say that finished work is kept in a file of the user's, from which a repetition goes on by itself."""
+    global _last_kept
+    _last_kept = file
 
 
 def resume_hint() -> str | None:
     """What an interrupted user can do: where this process last kept finished work, if anywhere."""
+    if _last_kept is not None and _last_kept.exists():
+        return f"what was answered so far is in {_last_kept}; repeat the command, and it goes on from there"
     if _last_opened is None or not any((_last_opened / "units").glob("*")):
         return None
     return f"finished work is kept in {_last_opened}; repeat the command with --resume"

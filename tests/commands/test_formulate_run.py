@@ -17,6 +17,34 @@ TEXT = (
 )
 
 
+def test_what_stands_at_standard_input_is_not_passed_over(icml25):
+    done = icml25("formulate", "--json", input=TEXT)
+    assert done.code == 2
+    assert "icml25 formulate -" in done.err
+    example = icml25("formulate", "run", "--json", input="")
+    assert example.code == 0, example.err
+    assert any("built-in example" in note for note in example.json["notes"])
+
+
+def test_a_model_is_no_problem_in_words(icml25, tmp_path):
+    (tmp_path / "plan.lp").write_text("max\n 3 x + 2 y\nst\n a: x + y <= 4\nend\n")
+    refused = icml25("formulate", "plan.lp")
+    assert refused.code not in (0, 1)
+    assert "icml25 formulate explain plan.lp" in refused.err
+    piped = icml25("formulate", "explain", "-", "--json", input=(tmp_path / "plan.lp").read_text())
+    assert piped.json["metrics"]["objective"] == 12
+    form = icml25("formulate", "compile", "plan.lp", "-o", "plan.txt")
+    assert form.code == 2
+    assert "--to" in form.err
+
+
+def test_what_was_left_out_is_a_warning(icml25):
+    text = TEXT.replace("At most three", "The vans are closed on Sundays. At most three")
+    done = icml25("formulate", text, "--min-confidence", "0", "--json")
+    assert any("closed on Sundays" in warning for warning in done.json["warnings"])
+    assert icml25("formulate", text).code == 1
+
+
 def test_a_text_is_solved_and_everything_is_written(icml25, tmp_path):
     (tmp_path / "trip.txt").write_text(TEXT)
     done = icml25("formulate", "trip.txt", "-o", "out", "--json")

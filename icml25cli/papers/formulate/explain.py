@@ -165,10 +165,11 @@ def explain(
 
 
 def _slack(row: Row, activity: float) -> float:
-    """How far a row is from the bound that is nearer; negative where it is broken."""
+    """How far a row is from the bound that is nearer; negative where it is broken by more than a solver may."""
     gaps = [activity - float(row.lower)] if row.lower is not None else []
     gaps += [float(row.upper) - activity] if row.upper is not None else []
-    return min(gaps, default=float("inf"))
+    gap = min(gaps, default=float("inf"))
+    return 0.0 if abs(gap) <= 1e-9 * max(1.0, abs(activity)) else gap
 
 
 def _finite(value: float) -> float | None:

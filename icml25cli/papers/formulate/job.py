@@ -103,12 +103,13 @@ def formulate_text(
     if not order:
         reason = "no reading of it became a model"
         if isinstance(backend, LanguageModel) and backend.unreadable:
-            reason += f": of {backend.answers} answers {backend.unreadable} could not be read"
+            reason += f": {backend.unread}"
         elif told := next((node.reason for node in found.root.walk() if node.status == "invalid"), ""):
             reason += f": {told}"
         return Outcome(text, "abstained", reason, found, None, 0.0)
     if isinstance(backend, LanguageModel):
-        best, said, doubts, guesses = order[0], {}, (), False
+        best, said, guesses = order[0], {}, False
+        doubts = (backend.unread,) if backend.unread else ()
         sure = agreement(found, best)
     else:
         best, said = answer(backend, found) or order[0], backend.wording

@@ -29,6 +29,7 @@ def blocks(outcome: Outcome, explanation: Explanation) -> list[Block]:
         ("text", f"Status: {solution.status}{worth}. Confidence: {outcome.confidence:.2f}."),
         ("table", explanation.variables()),
         *[("text", sentence) for sentence in explanation.sentences()],
+        *[("text", f"{doubt[0].upper()}{doubt[1:]}.") for doubt in outcome.doubts],
         ("heading", "Constraints"),
         ("table", explanation.constraints()),
         ("heading", "Rival readings"),

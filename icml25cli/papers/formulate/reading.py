@@ -28,8 +28,8 @@ SOLVER_FILES = (".lp", ".mps")
 
 
 def read_model(path: Path) -> tuple[Formulation | None, LinearModel]:
-    """The model in a file, and the formulation it was compiled from where the file is JSON; ``-`` is JSON on
-    standard input.
+    """The model in a file, and the formulation it was compiled from where the file is JSON; ``-`` is
+    standard input, whose form is told by its beginning.
 
     Raises:
         InputError: the file cannot be read; the message has the line and the reason where they are known.
@@ -42,10 +42,25 @@ def read_model(path: Path) -> tuple[Formulation | None, LinearModel]:
             f"{path} is a MathProg model", hint=f"glpsol --check -m {path.name} --wlp MODEL.lp writes it as LP"
         )
     if str(path) == "-":
-        formulation = parse_formulation(sys.stdin.buffer.read().decode("utf-8-sig", "replace"), "standard input")
+        content = sys.stdin.buffer.read()
+        if content.strip() and not content.removeprefix(BOM_UTF8).lstrip().startswith((b"{", b"[")):
+            return None, _read_piped(content)
+        formulation = parse_formulation(content.decode("utf-8-sig", "replace"), "standard input")
     else:
         formulation = load_formulation(path)
     return formulation, compile_model(formulation)
+
+
+def _read_piped(content: bytes) -> LinearModel:
+    """LP or MPS on standard input: an MPS file has a section of rows."""
+    kind = ".mps" if re.search(rb"^ROWS\b", content, re.MULTILINE) else ".lp"
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, f"standard input{kind}")
+        path.write_bytes(content)
+        try:
+            return _read_with_highs(path)
+        except InputError as error:
+            raise type(error)(error.message.replace(str(path), "standard input"), hint=error.hint) from error
 
 
 def _read_with_highs(path: Path) -> LinearModel:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from icml25cli.papers.formulate.batch import unanswered
@@ -165,6 +168,18 @@ def test_a_table_in_several_units_is_refused():
     assert '"glue" in h and in min' in formulate_text(text, Settings()).reason
     whole = TABLE.format("").replace("| 3 | 2 |", "| 3 | 2 h |").replace("| 80 | 40 |", "| 80 | 40 h |")
     assert not unanswered(formulate_text(whole, Settings()), LEAST)
+
+
+README = (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")
+SHOWN = re.split(r"^-- (\w+)\n", README.partition("```text\n-- formulas")[2].partition("```")[0], flags=re.MULTILINE)
+FORMS = dict(zip(["formulas", *SHOWN[1::2]], SHOWN[::2], strict=True))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_examples_of_forms_are_answered(form):
+    outcome = formulate_text(FORMS[form], Settings())
+    assert not outcome.doubts
+    assert not unanswered(outcome, LEAST)
 
 
 # --- stories ------------------------------------------------------------------------------------------------------

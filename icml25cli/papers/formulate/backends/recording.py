@@ -4,7 +4,8 @@
     Recording(Path("farmer.jsonl"))          # asks nobody
 
 A file of JSON lines, of which the first says who answered: others are a request and its answers each, added as they
-come, so that a recording that was cut short goes on where it ended. Knows requests. Does not know what they are about.
+come, so that a recording that was cut short goes on where it ended. Answers that hold no JSON are asked for anew: a
+server that was broken does not spoil the recording. Knows requests. Does not know what they are about.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from icml25cli.core.errors import InputError
 from icml25cli.core.files import Lock, output_errors
 from icml25cli.core.forms import check_form
 from icml25cli.core.runs import fingerprint
+from icml25cli.papers.formulate.backends.answers import last_object
 from icml25cli.papers.formulate.backends.chat import About, Chat, Request, Sampling, Usage
 
 SCHEMA = "icml25/recording/1"
@@ -95,7 +97,11 @@ class Recording:
             if not all(isinstance(answer, str | None) for answer in entry["answers"]):
                 raise InputError(f"{path}, line {number}: an answer is no text", hint="record it again")
             request = Request(entry["system"], entry["user"], entry["count"], entry["seed"])
-            self._answers.setdefault(_key(request), entry["answers"])
+            key = _key(request)
+            if key not in self._answers or not _is_readable(self._answers[key]):
+                self._answers[key] = entry["answers"]
+        if self._chat is not None:
+            self._answers = {key: texts for key, texts in self._answers.items() if _is_readable(texts)}
         if rest and self._chat is not None:  # the writer was ended within a line
             with output_errors(path, path):
                 os.truncate(path, len(f"{whole}\n".encode()))
@@ -123,6 +129,11 @@ def recording(path: Path, chat: Chat) -> Iterator[Recording]:
     """A recording that no other process writes at the same time."""
     with Lock(path.with_name(f".{path.name}.lock")):
         yield Recording(path, chat)
+
+
+def _is_readable(texts: Sequence[str | None]) -> bool:
+    """Whether anything can be made of one of these answers."""
+    return any(last_object("", text) is not None for text in texts)
 
 
 def _document(request: Request) -> dict[str, Any]:

@@ -347,6 +347,9 @@ def orders(problem: Problem, mentions: Sequence[Mention]) -> list[Limit]:
 
 def unit_is_bulk(problem: Problem, mentions: Sequence[Mention]) -> float:
     """Share of mentions that are measured, not counted: ``acres of corn``, ``$500 in bonds``."""
+    asked = [i for i, word in enumerate(problem.lower) if word in ("many", "much") and problem.lower[i - 1] == "how"]
+    if any({stem(word), root(word)} & BULK for i in asked for word in problem.lower[i + 1 : i + 2]):
+        return 1.0  # how many kg of each
     measured = 0
     for mention in mentions:
         before = problem.lower[max(0, mention.first - 3) : mention.first]

@@ -21,7 +21,7 @@ _ASKS = re.compile(
     r"\b(?:min|max)imi[sz]\w*|\bhow (?:many|much|few)\b|\bof each\b|\bin all\b|\beach (?:day|week|month|year)\b|"
     r"\b(?:what|which|who|how|where|why)\b[^.?!;]{0,40}\b(?:should|must|shall|do|does|is|are|can)\b|"
     r"\b(?:should|must|shall)\b(?= \w+ (?:do|make|take|buy|build|carry|pack|choose|send|ship|hire|cut)\b)|"
-    r"\b(?:find|choose|give|want|get|earn|make|use|need)\b[^.?!;]{0,60}\b(?:greatest|largest|highest|lowest|smallest|best|"
+    r"\b(?:find|choose|gives?|want|get|earn|make|use|need|what|which)\b[^.?!;]{0,60}\b(?:greatest|largest|highest|lowest|smallest|best|"
     r"cheapest|most|fewest|few)\b|\bthan (?:last|before)\b|\bat the (?:least|most)\b",
     re.I,
 )

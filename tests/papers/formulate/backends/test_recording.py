@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from icml25cli.core.errors import InputError, MissingError
-from icml25cli.papers.formulate.backends.chat import Request, Sampling
+from icml25cli.papers.formulate.backends.chat import About, Request, Sampling, Usage
 from icml25cli.papers.formulate.backends.recording import Recording, recording
 from icml25cli.papers.formulate.backends.server import Connection, Server
 from icml25cli.papers.formulate.job import formulate_text
@@ -129,3 +129,21 @@ def test_the_same_request_is_asked_once(tmp_path):
     request = Request("", '{"score": ...}', 2, 7)
     assert recorded.complete([request, request]) == recorded.complete([request]) * 2
     assert len(chat.requests) == 1
+
+
+def test_answers_that_hold_no_json_are_asked_for_anew(tmp_path):
+    class Chatty:
+        about = About("openai", "m", Sampling(1.0, 10))
+        notes = ()
+
+        def __init__(self, said: str) -> None:
+            self.usage, self._said = Usage(), said
+
+        def complete(self, requests):
+            return [[self._said] * request.count for request in requests]
+
+    path, request = tmp_path / "answers.jsonl", Request("s", "u", 2, 0)
+    assert Recording(path, Chatty("%%")).complete([request]) == [["%%", "%%"]]
+    assert Recording(path, Chatty('{"score": 5}')).complete([request]) == [['{"score": 5}'] * 2]
+    assert Recording(path, Chatty('{"score": 9}')).complete([request]) == [['{"score": 5}'] * 2]
+    assert Recording(path).complete([request]) == [['{"score": 5}'] * 2]
