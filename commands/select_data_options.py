@@ -309,6 +309,8 @@ def plan(
     report = Report("select-data", seed=seed)
     if samples and assist_url:
         raise UsageError("--samples and --assist-url exclude each other", hint="leave one out")
+    if pass_at and not samples and pass_at > mc:
+        raise UsageError(f"--pass-at {pass_at} needs so many answers, and --mc is {mc}", hint="raise --mc")
     if resume and fresh:
         raise UsageError("--resume and --fresh exclude each other", hint="give one of them")
     if optimizer and not adapter:
@@ -362,7 +364,7 @@ def choice_of(job: "Job", budget: str, *, dedupe: bool, diversity: bool, per_sou
     from icml25cli.papers.select_data.methods import Choice
     from icml25cli.papers.select_data.scoring import budget_rows
 
-    return Choice(budget_rows(budget, job.pool.total), dedupe, diversity, per_source_cap)
+    return Choice(budget_rows(budget, len(job.pool.rows)), dedupe, diversity, per_source_cap)
 
 
 def describe(report: "Report", job: "Job", selections: "list[Selection]") -> None:

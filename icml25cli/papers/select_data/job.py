@@ -6,7 +6,6 @@ what else there is to select by, nor the command line.
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 from collections.abc import Sequence
@@ -38,7 +37,7 @@ from icml25cli.papers.select_data.rows import Pool, Row
 from icml25cli.papers.select_data.sampling import Answer, prompt_groups
 from icml25cli.papers.select_data.scoring import Scores, Subtasks, influence, normalized, score
 from icml25cli.papers.select_data.signal import ADVICE, halves
-from icml25cli.papers.select_data.store import ROWS, block_name, sound_block
+from icml25cli.papers.select_data.store import ROWS, block_name, held, sound_block
 from icml25cli.papers.select_data.tokens import Coder, Example
 from icml25cli.papers.select_data.training import checkpoint_weights, shares, train
 from icml25cli.papers.select_data.work import Block, Draw, Place, collect, draw_all
@@ -295,9 +294,11 @@ class Job:
         for i in range(len(checkpoints)):
             found: list[list[Answer]] = [[] for _ in self.prompts]
             for j, places in enumerate(groups):
-                document = json.loads(run.path(f"answers-{i + 1}-{j:05d}.json").read_text(encoding="utf-8"))
-                for place, answers in zip(places, document, strict=True):
-                    found[place] = [Answer.read(answer) for answer in answers]
+                drawn = draws[i * len(groups) + j].done()
+                if drawn is None:
+                    raise InputError(f"{run.directory} has lost answers", hint="repeat the command")
+                for place, answers in zip(places, drawn, strict=True):
+                    found[place] = answers
             by_checkpoint.append(found)
         return by_checkpoint
 
@@ -317,18 +318,21 @@ class Job:
         """
         answers = self.answers
         inputs = self._answer_inputs | {"reward": reward.spec, "rows": [row.raw for row in self.validation]}
+        if reward.files:
+            inputs |= {"reward files": list(reward.files)}
         run = self.space.open("rewards", inputs)
         found: list[list[Float64[ndarray, " m"]]] = []
         for i, by_prompt in enumerate(answers):
             rewards = []
             for j, (row, some) in enumerate(zip(track(self.validation, "rewards, prompts"), by_prompt, strict=True)):
                 unit = f"rewards-{i + 1}-{j:05d}.json"
-                if not run.has(unit):
-                    values = judge_all(reward, [Asked.of(row, answer.text) for answer in some])
-                    plain = [None if np.isnan(value) else value for value in values]
-                    run.write(unit, lambda path, plain=plain: write_json(path, plain))
-                held = json.loads(run.path(unit).read_text(encoding="utf-8"))
-                rewards.append(np.array([np.nan if value is None else value for value in held], np.float64))
+                values = held(run, unit, lambda document: np.array(document, np.float64))
+                if values is None or values.shape != (len(some),) or not np.isfinite(values).all():
+                    values = np.array(judge_all(reward, [Asked.of(row, answer.text) for answer in some]))
+                    run.discard(unit)
+                    if np.isfinite(values).all():  # one that could not be had is asked for again, next time
+                        run.write(unit, lambda path, known=values: write_json(path, known.tolist()))
+                rewards.append(values)
             found.append(rewards)
         values = np.concatenate([rewards for by_prompt in found for rewards in by_prompt])
         failed = check_failures(reward, values.tolist())

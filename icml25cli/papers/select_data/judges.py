@@ -5,12 +5,14 @@ Knows texts, processes and models by name. Does not know what rewards are used f
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import math
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -74,6 +76,7 @@ class RewardModel:
         from icml25cli.core.models import load_classifier
 
         self.spec = f"rm:{name}"
+        self.files = (Path(name),)
         self._model, self._tokenizer = load_classifier(Path(name))
 
     def __call__(self, asked: Sequence[Asked]) -> list[float]:
@@ -115,7 +118,7 @@ def judge(address: str) -> _Judge:
 class _Judge:
     """Prefers an answer to the row's own, asked both ways round, draws counting half; rates it where there is none."""
 
-    needs_reference = False
+    needs_reference, files = False, ()
 
     def __init__(self, spec: str, client: Any, model: str) -> None:
         self.spec, self._client, self._model = spec, client, model
@@ -198,14 +201,23 @@ def function(named: str) -> Each:
         raise UsageError(f"--reward py:{named} names no function", hint="py:MODULE:FUNCTION")
     sys.path.insert(0, os.getcwd())
     try:
-        found = getattr(importlib.import_module(module), name)
+        with contextlib.redirect_stdout(sys.stderr):  # standard output is the command's own
+            found = getattr(importlib.import_module(module), name)
     except AttributeError as error:
         raise InputError(f"{module} has no function {name}", hint="py:MODULE:FUNCTION") from error
+    except SystemExit as error:
+        raise InputError(f"{module} ends the program when imported", hint="guard its main part") from error
     except Exception as error:  # whatever a module raises
         raise InputError(f"{module} cannot be imported: {first_line(error)}", hint="run it from its folder") from error
     finally:
         sys.path.pop(0)
-    return Each(f"py:{named}", lambda one: found(one.question, one.answer, dict(one.record)))
+
+    def judge(one: Asked) -> float:
+        with contextlib.redirect_stdout(sys.stderr):
+            return found(one.question, one.answer, dict(one.record))
+
+    file = getattr(sys.modules.get(module), "__file__", None)
+    return Each(f"py:{named}", judge, files=(Path(file),) if file else ())
 
 
 class Command:
@@ -219,24 +231,45 @@ class Command:
             self._command = shlex.split(command)
         except ValueError as error:
             raise UsageError(f"--reward {self.spec}: {first_line(error)}", hint="quote it as for a shell") from error
+        if not self._command:
+            raise UsageError(f"--reward {self.spec!r} names no command", hint="such as cmd:./judge.py")
+        self.files = tuple(path for path in map(Path, self._command) if path.is_file())
 
     def __call__(self, asked: Sequence[Asked]) -> list[float]:
         lines = [json.dumps({"prompt": o.question, "response": o.answer, "row": dict(o.record)}) for o in asked]
         try:
-            done = subprocess.run(
-                self._command, input="\n".join([*lines, ""]), capture_output=True, text=True, timeout=COMMAND_SECONDS
-            )
+            status, out, err = _run(self._command, "\n".join([*lines, ""]))
         except (OSError, subprocess.TimeoutExpired) as error:
             raise InputError(f"--reward {self.spec} cannot be run: {first_line(error)}", hint="check it") from error
-        if done.returncode:
-            said = done.stderr.strip().rpartition("\n")[2][:200]
-            raise InputError(f"--reward {self.spec} exits {done.returncode}: {said}", hint="run it by hand")
-        found = done.stdout.split()
+        if status:
+            said = err.strip().rpartition("\n")[2][:200]
+            ended = f"exits {status}" if status > 0 else f"was ended by signal {-status}"
+            raise InputError(f"--reward {self.spec} {ended}{said and ': '}{said}", hint="run it by hand")
+        found = out.split()
         if len(found) != len(asked):
             raise InputError(
                 f"--reward {self.spec} wrote {len(found)} numbers for {len(asked)} answers", hint="one number a line"
             )
         return [_float(text) for text in found]
+
+
+def _run(command: Sequence[str], given: str) -> tuple[int, str, str]:
+    """Exit status and both outputs of a command; what it started ends with it, however this call ends."""
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        errors="replace",
+        start_new_session=True,
+    ) as process:
+        try:
+            out, err = process.communicate(given, timeout=COMMAND_SECONDS)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    return process.returncode, out, err
 
 
 def _float(text: str) -> float:

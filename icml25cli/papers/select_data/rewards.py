@@ -54,6 +54,11 @@ class Reward(Protocol):
         ...
 
     @property
+    def files(self) -> tuple[Path, ...]:
+        """What it is made of, for a run to be keyed by: edited, it is another reward."""
+        ...
+
+    @property
     def note(self) -> str | None:
         """A sentence that a report must show."""
         ...
@@ -76,6 +81,7 @@ class Each:
     judge: Callable[[Asked], float]
     needs_reference: bool = False
     note: str | None = None
+    files: tuple[Path, ...] = ()
 
     def __call__(self, asked: Sequence[Asked]) -> list[float]:
         return [self._one(one) for one in asked]
@@ -85,7 +91,7 @@ class Each:
             return float(self.judge(one))
         except InputError:
             raise
-        except Exception:  # a user's function, or a text nobody thought of
+        except (Exception, SystemExit):  # a user's function, or a text nobody thought of
             return math.nan
 
 

@@ -6,6 +6,7 @@ weights, the best of all subtasks. Knows arrays. Does not know where features co
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -93,15 +94,17 @@ def budget_rows(budget: str, total: int) -> int:
 
     Raises:
         UsageError: it is no such number.
+        InputError: there are not so many.
     """
-    share = budget.strip().endswith("%")
-    try:
-        number = float(budget.strip().rstrip("%")) if share else int(budget)
-    except ValueError:
-        number = -1
+    written = re.fullmatch(r"\s*(\d{1,18}(?:\.\d{1,18})?|\.\d{1,18})(%?)\s*", budget, re.ASCII)
+    share = bool(written and written[2])
+    number = float(written[1]) if written and share else int(written[1]) if written and written[1].isdecimal() else -1
     if not (0 < number <= 100 if share else number >= 1):
         raise UsageError(f"--budget {budget} is no number of rows and no percentage", hint="such as 2000 or 5%")
-    return max(1, round(total * number / 100)) if share else int(number)
+    count = max(1, round(total * number / 100)) if share else int(number)
+    if count > total:
+        raise InputError(f"the budget of {count} rows is larger than the pool of {total}", hint="lower --budget")
+    return count
 
 
 def top(

@@ -6,8 +6,10 @@ Knows files and tensors. Does not know how features come about.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -19,6 +21,8 @@ from safetensors.numpy import save_file
 from icml25cli.core.errors import InputError
 from icml25cli.core.runs import Run
 from icml25cli.papers.select_data.scoring import normalized
+
+T = TypeVar("T")
 
 ROWS = 64  # of a block: what is lost when work is cut short
 
@@ -72,6 +76,17 @@ def is_sound(run: Run, unit: str) -> bool:
         run.discard(unit)
         return False
     return True
+
+
+def held(run: Run, unit: str, read: Callable[[Any], T]) -> T | None:
+    """What ``read`` makes of a JSON unit; None where there is none or it is damaged, and then it is thrown away."""
+    if not run.has(unit):
+        return None
+    try:
+        return read(json.loads(run.path(unit).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        run.discard(unit)
+        return None
 
 
 # --- LESS --------------------------------------------------------------------------------------------------------

@@ -21,8 +21,8 @@ from icml25cli.core.runs import Run
 from icml25cli.papers.select_data.adapters import Checkpoint, linear_maps, load_adapter
 from icml25cli.papers.select_data.gradients import feature_of, row_features
 from icml25cli.papers.select_data.projection import make_projection
-from icml25cli.papers.select_data.sampling import Sampling, draw
-from icml25cli.papers.select_data.store import is_sound, write_block
+from icml25cli.papers.select_data.sampling import Answer, Sampling, draw
+from icml25cli.papers.select_data.store import held, is_sound, write_block
 from icml25cli.papers.select_data.tokens import Coder, Example
 from icml25cli.papers.select_data.workspace import Means
 
@@ -116,9 +116,17 @@ class Draw:
         document = [[answer.document() for answer in answers] for answers in found]
         self.run.write(self.unit, lambda path: write_json(path, document))
 
+    def done(self) -> list[list[Answer]] | None:
+        """The answers to each prompt, where they were drawn before and are not damaged."""
+        found = held(self.run, self.unit, lambda document: [[Answer.read(a) for a in some] for some in document])
+        if found is not None and [len(some) for some in found] != [self.sampling.count] * len(self.prompts):
+            self.run.discard(self.unit)
+            return None
+        return found
+
 
 def draw_all(draws: Sequence[Draw], means: Means, description: str) -> None:
-    """Do the draws that are not there yet."""
-    waiting = [draw for draw in draws if not draw.run.has(draw.unit)]
+    """Do the draws that are not there yet, or are damaged."""
+    waiting = [draw for draw in draws if draw.done() is None]
     if waiting:
         parallel_map(Draw.carry_out, waiting, means.jobs, means.threads, description, means.engine)

@@ -225,3 +225,33 @@ def test_a_comparison_is_kept_and_paired(source, tmp_path):
     np.testing.assert_array_equal(first.values, again.values)
     assert first.seconds == again.seconds
     assert not list(tmp_path.glob("select-data-tuned-*/units/checkpoint-*"))
+
+
+@pytest.mark.parametrize("left", ["", '[[{"tok', "null", "[]", "[[]]"])
+@pytest.mark.parametrize("kind", ["answers", "rewards"])
+def test_damaged_answers_and_rewards_are_made_again(source, reference, tmp_path, kind, left):
+    scores(source, tmp_path)
+    file = sorted(tmp_path.rglob(f"{kind}-*.json"))[0]
+    whole = file.read_bytes()
+    file.write_text(left)
+    assert np.array_equal(scores(source, tmp_path), reference)
+    assert file.read_bytes() == whole
+
+
+def test_rewards_that_failed_are_asked_for_again(source, tmp_path):
+    broken = replace(REWARD, judge=lambda _: float("nan"))
+    with Workspace(tmp_path) as space, pytest.raises(InputError, match="failed on 24 of 24"):
+        job(source, space).rewarded(broken)
+    with Workspace(tmp_path) as space:
+        assert job(source, space).rewarded(REWARD).failed == 0
+
+
+def test_an_edited_reward_is_another(source, tmp_path):
+    file = tmp_path / "reward.py"
+    file.write_text("1")
+    with Workspace(tmp_path / "work") as space:
+        before = job(source, space).rewarded(replace(REWARD, files=(file,))).rewards
+    file.write_text("2")
+    with Workspace(tmp_path / "work") as space:
+        after = job(source, space).rewarded(replace(OPPOSITE, spec=REWARD.spec, files=(file,))).rewards
+    assert np.array_equal(np.concatenate(before[0]), 1 - np.concatenate(after[0]))

@@ -12,6 +12,7 @@ from transformers import LlamaConfig, LlamaForSequenceClassification
 
 from icml25cli.core import sandbox
 from icml25cli.core.errors import InputError, MissingError, UsageError
+from icml25cli.papers.select_data import judges
 from icml25cli.papers.select_data.rewards import Asked, check_failures, check_references, judge_all, make_reward
 from icml25cli.papers.select_data.rows import Row
 from tests.make_models import VOCABULARY, byte_tokenizer
@@ -237,3 +238,42 @@ def test_a_server_that_is_not_there():
     found._client = found._client.with_options(max_retries=0)
     with pytest.raises(MissingError, match="cannot be used"):
         found([asked("x")])
+
+
+def test_a_function_that_ends_the_program_only_fails(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "leaves_when_called.py").write_text("import sys\ndef f(*_): sys.exit(0)\n")
+    assert math.isnan(reward("py:leaves_when_called:f", "a"))
+    (tmp_path / "leaves_when_imported.py").write_text("import sys\nsys.exit(0)\n")
+    with pytest.raises(InputError, match="leaves_when_imported ends the program"):
+        make_reward("py:leaves_when_imported:f")
+
+
+def test_what_a_function_prints_stays_out_of_standard_output(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "talks_much.py").write_text("print('in')\ndef f(*_):\n    print('on')\n    return 1\n")
+    assert reward("py:talks_much:f", "a") == 1
+    assert capsys.readouterr() == ("", "in\non\n")
+
+
+def test_a_reward_is_keyed_by_the_files_it_is_made_of(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "keyed_by_file.py").write_text("def f(*_): return 1\n")
+    assert make_reward("py:keyed_by_file:f").files == (tmp_path / "keyed_by_file.py",)
+    assert [str(file) for file in make_reward("cmd:python keyed_by_file.py").files] == ["keyed_by_file.py"]
+    assert make_reward("exact").files == ()
+
+
+def test_an_empty_command_is_refused():
+    with pytest.raises(UsageError, match="names no command"):
+        make_reward("cmd: ")
+
+
+def test_what_a_command_leaves_running_ends_with_it(monkeypatch):
+    monkeypatch.setattr(judges, "COMMAND_SECONDS", 1.0)
+    with pytest.raises(InputError, match="timed out"):
+        reward("cmd:sh -c 'sleep 60 & echo 1'", "a")
+
+
+def test_a_command_that_writes_no_text_fails():
+    assert math.isnan(reward("cmd:printf '\\377'", "a"))

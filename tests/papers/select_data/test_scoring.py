@@ -61,15 +61,20 @@ def test_a_source_has_its_cap_and_the_same_row_is_taken_once():
         top(scores, 4, distinct=[b"x", b"x", b"y", b"y", b"z", b"z"])
 
 
-@pytest.mark.parametrize(("written", "rows"), [("5%", 5), ("0.1%", 1), ("100%", 100), ("7", 7), ("300", 300)])
+@pytest.mark.parametrize(("written", "rows"), [("5%", 5), ("0.1%", 1), ("100%", 100), ("7", 7), (" 2.5% ", 2)])
 def test_budgets(written, rows):
     assert budget_rows(written, 100) == rows
 
 
-@pytest.mark.parametrize("written", ["0", "-3", "0%", "101%", "x", "", "1.5", "nan%"])
+@pytest.mark.parametrize("written", ["0", "-3", "0%", "101%", "x", "", "1.5", "nan%", "5%%", "1_0", "9" * 5000])
 def test_what_is_no_budget(written):
     with pytest.raises(UsageError, match="--budget"):
         budget_rows(written, 100)
+
+
+def test_a_budget_beyond_the_pool_is_refused_before_any_work():
+    with pytest.raises(InputError, match="300 rows is larger than the pool of 100"):
+        budget_rows("300", 100)
 
 
 def test_subtasks_by_name_and_uneven_ones():
