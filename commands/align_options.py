@@ -103,6 +103,8 @@ def bounds(texts: list[str]) -> dict[str, float]:
     Raises:
         UsageError: it is no metric with a number.
     """
+    import math
+
     from icml25cli.core.errors import UsageError
     from icml25cli.papers.align.metrics import METRICS
 
@@ -113,7 +115,7 @@ def bounds(texts: list[str]) -> dict[str, float]:
             found[name] = float(number)
         except ValueError:
             name = ""
-        if name not in METRICS:
+        if name not in METRICS or not math.isfinite(found[name]):
             raise UsageError(f"--fail-below {text} is no bound of a metric", hint="write it as ucka=0.3")
     return found
 
@@ -132,7 +134,7 @@ def sigma_of(text: str) -> float | None:
         width = float(text)
     except ValueError:
         width = 0.0
-    if not 0 < width < 1e9:
+    if not 1e-9 < width < 1e9:
         raise UsageError(f"--sigma {text} is no width", hint="write median, or a number such as 1")
     return width
 

@@ -40,7 +40,7 @@ def run(
         int | None, typer.Option("--k", min=1, help="Entries a row keeps, of methods with one. [default: 64 or 32]")
     ] = None,
     l1: Annotated[float, typer.Option("--l1", min=0.0, help="Weight of the penalty of relu and jumprelu.")] = 0.003,
-    expansion: Annotated[float, typer.Option("--expansion", min=0.01, help="Latents over columns.")] = 8,
+    expansion: Annotated[float, typer.Option("--expansion", min=0.01, max=1e5, help="Latents over columns.")] = 8,
     epochs: Annotated[int, typer.Option("--epochs", min=1, help="Passes over the training rows.")] = 30,
     batch: Annotated[int, typer.Option("--batch", min=1, help="Rows of a step.")] = 4096,
     lr: Annotated[

@@ -55,6 +55,8 @@ def name(
     from icml25cli.papers.sae.saved import load
 
     report = Report("sae", seed=seed)
+    if output and html and output.resolve() == html.resolve():
+        raise UsageError(f"--output and --html are both {output}", hint="name two files")
     for file in (output, html):
         if file:
             check_file(file, force=force)

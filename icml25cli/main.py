@@ -207,8 +207,7 @@ def _guarded(args: list[str], settings: Settings) -> int:
         _complain("an input is nested too deeply to be read", "check the files that were named")
         code = InputError.exit_code
     except MemoryError:
-        _complain("memory is exhausted", "use fewer --threads or a smaller model")
-        code = MissingError.exit_code
+        code = _out_of_memory()
     except TyperException as error:
         _complain(*explain(error))
         code = error.exit_code
@@ -216,16 +215,29 @@ def _guarded(args: list[str], settings: Settings) -> int:
         _complain(f"the Python module {error.name} is needed and not installed", "icml25 doctor shows what is missing")
         code = MissingError.exit_code
     except Exception as error:
-        _complain(
-            f"internal error: {type(error).__name__}: {error}",
-            "repeat with --debug and report the traceback with the output of icml25 doctor",
-        )
-        code = INTERNAL_ERROR
+        if _is_of_memory(error):
+            code = _out_of_memory()
+        else:
+            _complain(
+                f"internal error: {type(error).__name__}: {error}",
+                "repeat with --debug and report the traceback with the output of icml25 doctor",
+            )
+            code = INTERNAL_ERROR
     if settings.debug:
         import traceback
 
         traceback.print_exc()
     return code
+
+
+def _is_of_memory(error: Exception) -> bool:
+    """Whether torch could not allocate: it raises no MemoryError, and on a CPU a bare RuntimeError."""
+    return type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error)
+
+
+def _out_of_memory() -> int:
+    _complain("memory is exhausted", "use fewer --threads or a smaller model")
+    return MissingError.exit_code
 
 
 def _current_folder_exists() -> bool:

@@ -91,6 +91,8 @@ def chosen(file: Path, key: str | None, matrices: list[str], there: Any) -> str:
     if key is None and len(matrices) == 1:
         return matrices[0]
     listed = ", ".join(matrices[:8]) + (", ..." if len(matrices) > 8 else "")
+    if not matrices:
+        raise InputError(f"{file} holds no matrix", hint="save one in it: a row for each item")
     if key is None:
         raise InputError(f"{file} holds {len(matrices)} matrices", hint=f"name one, FILE:KEY, of: {listed}")
     raise InputError(f"{file} holds no {key}", hint=f"it holds {listed}")

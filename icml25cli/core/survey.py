@@ -15,6 +15,7 @@ from icml25cli.core.errors import InputError
 from icml25cli.core.progress import Progress, warn
 
 SHOWN = 10  # bad rows that a message names
+LARGEST, SMALLEST = 1e12, 1e-12  # magnitudes between which products of squares neither overflow nor vanish
 HASHED = 2**20  # rows among which equal ones are looked for
 
 
@@ -42,7 +43,11 @@ class Survey:
 
 
 def survey(x: Embeddings) -> Survey:
-    """Read all rows once."""
+    """Read all rows once.
+
+    Raises:
+        InputError: values are so large or so small that their squares leave single precision.
+    """
     d = x.columns
     mean, squares, count, constant_rows = np.zeros(d), 0.0, 0, 0
     low, high = np.full(d, np.inf, np.float32), np.full(d, -np.inf, np.float32)
@@ -67,6 +72,7 @@ def survey(x: Embeddings) -> Survey:
             shift, total = own - mean, count + len(block)
             squares += float(np.einsum("ij,ij->", apart, apart)) + count * len(block) / total * float(shift @ shift)
             mean, count = mean + shift * (len(block) / total), total
+    _refuse_extreme(x.name, float(max(-low.min(), high.max())) if count else 0.0)
     seen = np.concatenate(hashes) if hashes else np.empty(0, np.uint64)
     return Survey(
         count,
@@ -77,6 +83,15 @@ def survey(x: Embeddings) -> Survey:
         int((low == high).sum()),
         len(seen) - len(np.unique(seen)),
     )
+
+
+def _refuse_extreme(name: str, largest: float) -> None:
+    if largest > LARGEST or 0 < largest < SMALLEST:
+        size = "large" if largest > LARGEST else "small"
+        raise InputError(
+            f"{name}: values of magnitude {largest:.1e} are too {size}: their squares leave single precision",
+            hint="multiply all of them by one number that brings them near 1",
+        )
 
 
 def _hashes(block: ndarray, weights: UInt64[ndarray, "d"]) -> UInt64[ndarray, "k"]:

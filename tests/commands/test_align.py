@@ -289,6 +289,8 @@ def test_what_cannot_be_is_refused_in_a_sentence(icml25, data, tmp_path):
         (3, "60 ids are there more than once: 0, 1, 2, 3, 4, ...", "twice.npz", "twice.npz", "--ids", "id"),
         (3, "lacks 120 ids", named, "other.npz", "--ids", "id"),
         (3, "has no named ids", x, y, "--ids", "id"),
+        (2, "cka=nan is no bound", x, y, "--fail-below", "cka=nan"),
+        (2, "--sigma 1e-300 is no width", x, y, "--sigma", "1e-300"),
         (3, "holds no key", named, table, "--ids", "key"),
         (3, "3 rows are left", saved("three.npy", a[:3]), "three.npy"),
         (3, "k = 120 neighbours of 120 rows", x, y, "--k", 120),

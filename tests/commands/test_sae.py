@@ -327,6 +327,7 @@ def test_what_cannot_be_is_refused_in_a_sentence(icml25, data, trained, tmp_path
     np.save("narrow.npy", np.ones((40, 3), np.float32) * np.arange(40)[:, None])
     (tmp_path / "short.txt").write_text("one\n")
     x = data / "x.npy"
+    words = ("--vocab-emb", data / "atoms.npy", "--vocab", data / "words.txt")
     for code, says, *args in (
         (3, "has 3 columns, the model was trained on 16", "encode", trained, "narrow.npy", "-o", "a.npz"),
         (3, "k = 33 is more than the 32 latents", "encode", trained, x, "-o", "a.npz", "--k", 33),
@@ -334,6 +335,8 @@ def test_what_cannot_be_is_refused_in_a_sentence(icml25, data, trained, tmp_path
         (3, "do not lie in 1 to 32", "train", x, "--expansion", 2, "--levels", "4,64"),
         (3, "no latent is called snow", "steer", trained, x, "--set", "snow=1", "-o", "a.npy"),
         (3, "is no change of a concept", "steer", trained, x, "--set", "snow", "-o", "a.npy"),
+        (3, "the change is above", "steer", trained, x, "--set", "3=1e39", "-o", "a.npy"),
+        (2, "are both p.csv", "name", trained, *words, "--html", "p.csv", "-o", "p.csv"),
         (3, "cannot be read", "train", "absent.npy"),
         (3, "has no cfg.json", "eval", tmp_path, x),
         (3, "holds no run to resume", "train", x, *QUICK, "--seed", 9, "--resume"),

@@ -17,6 +17,7 @@ def folder(tmp_path, monkeypatch):
     np.save("x.npy", X)
     np.savez("one.npz", x=X)
     np.savez("two.npz", x=X, y=2 * X)
+    np.savez("none.npz")
     np.savez("objects.npz", x=np.array([{}], dtype=object))
     tensors = {"w": torch.from_numpy(X).bfloat16(), "b": torch.ones(4), "i": torch.ones(2, 2, dtype=torch.int32)}
     save_file(tensors, "one.safetensors")
@@ -59,6 +60,7 @@ def test_a_matrix_is_found(named, expected):
         ("objects.npz", "objects.npz"),
         ("two.npz", "holds 2 matrices"),
         ("two.safetensors", "holds 2 matrices"),
+        ("none.npz", "holds no matrix"),
         ("two.npz:z", "holds no z"),
         ("two.safetensors:z", "holds no z"),
         ("two.safetensors:i", "stored as I32"),

@@ -49,12 +49,13 @@ def of_subspaces(pair: Pair, asked: Sequence[str]) -> list[Measured]:
     narrow = max(side.columns for side in sides) <= subspaces.WIDEST
     left = [values_of(part) for part in rest or ()] if narrow else []
     nulls = within = None
+    defined = [name for name in names if np.isfinite(values[name])]
     if s.permutations and n <= SQUARE_ROWS:
-        nulls = _permuted_subspaces(total, sides, names, pair.orders(), s.rank, standardise)
+        nulls = _permuted_subspaces(total, sides, defined, pair.orders(), s.rank, standardise)
         if s.groups is not None:
-            within = _permuted_subspaces(total, sides, names, pair.orders(grouped=True), s.rank, standardise)
+            within = _permuted_subspaces(total, sides, defined, pair.orders(grouped=True), s.rank, standardise)
     for name in names:
-        if not np.isfinite(values[name]):
+        if name not in defined:
             out.append(Measured(name, None, why="a side does not vary"))
             continue
         interval = jackknife(values[name], [part[name] for part in left]) if left else None

@@ -54,7 +54,7 @@ class Prepared:
             block -= self.mean
             block *= self.scale
         if self.unit:
-            length = np.sqrt(np.einsum("ij,ij->i", block, block))
+            length = np.sqrt(np.einsum("ij,ij->i", block, block, dtype=np.float64))  # a square may leave float32
             block /= np.where(length == 0, 1, length)[:, None]
         return block
 

@@ -16,6 +16,7 @@ from icml25cli.core.embeddings import Embeddings, open_embeddings
 from icml25cli.core.errors import InputError
 from icml25cli.core.neighbours import unit_rows
 from icml25cli.core.progress import warn
+from icml25cli.core.survey import LARGEST
 from icml25cli.papers.sae.model import SparseAutoencoder
 from icml25cli.papers.sae.naming import latent_of
 
@@ -44,6 +45,10 @@ def parse_change(text: str, names: dict[int, tuple[str, bool]], n: int) -> Chang
         amount = None
     if found is None or amount is None:
         raise InputError(f"--set {text} is no change of a concept", hint="write it as snow=2.0, snow*0.5 or snow+3")
+    if abs(amount) > LARGEST:
+        raise InputError(
+            f"--set {text}: the change is above {LARGEST:.0e}", hint="embeddings would overflow: give less"
+        )
     how: Literal["=", "*", "+"] = found[2]  # type: ignore[assignment]
     return Change(latent_of(found[1].strip(), names, n), how, amount)
 
