@@ -142,7 +142,10 @@ def load_adapter(source: ModelSource, folder: Path, *, dtype: str = "float32", d
         try:
             ready = peft.PeftModel.from_pretrained(model, str(folder), is_trainable=True)
         except Exception as error:  # each mismatch raises its own
-            raise InputError(f"{folder} is no adapter of {source.name}: {first_line(error)}") from error
+            raise InputError(
+                f"{folder} is no adapter of {source.name}: {first_line(error)}",
+                hint="it is damaged or of another model; --fresh makes a warm-up's anew",
+            ) from error
     return ready.eval()
 
 

@@ -117,7 +117,9 @@ def test_moments_of_transformers_trainer_are_taken_by_name(source, tmp_path):
 def test_an_adapter_of_another_model_is_refused(source, tmp_path):
     (checkpoint, *_) = trained_in(tmp_path / "run", source)
     wide = resolve(make_model(tmp_path / "wide", hidden_size=64, head_dim=16))
-    with pytest.raises(InputError, match="is no adapter of"):
+    with pytest.raises(InputError, match="is no adapter of") as caught:
         load_adapter(wide, checkpoint.folder)
+    assert caught.value.hint is not None
+    assert "--fresh" in caught.value.hint
     with pytest.raises(InputError, match="holds no adapter"):
         load_adapter(source, tmp_path)
