@@ -15,7 +15,7 @@ from pathlib import Path
 import highspy
 import numpy as np
 
-from icml25cli.core.errors import InputError
+from icml25cli.core.errors import InputError, about
 from icml25cli.papers.formulate import rationals
 from icml25cli.papers.formulate.compiler import compile_model
 from icml25cli.papers.formulate.expressions import NonLinear
@@ -83,7 +83,8 @@ def _read_with_highs(path: Path) -> LinearModel:
     if not lp.num_col_:
         raise InputError(f"{path} holds no variables", hint="check that it was written whole")
     try:
-        return _from_arrays(lp, _warnings(said))
+        with about(path):
+            return _from_arrays(lp, _warnings(said))
     except UnicodeDecodeError as error:
         raise InputError(f"{path} has a name that is not UTF-8", hint="write the file in UTF-8") from error
 
@@ -145,7 +146,7 @@ def _from_arrays(lp: highspy.HighsLp, notes: tuple[str, ...]) -> LinearModel:
 
 
 def _bound(value: float) -> Number | None:
-    return rationals.exact(float(value)) if np.isfinite(value) else None
+    return None if np.isinf(value) else rationals.exact(float(value))  # NaN is no missing bound: it is refused
 
 
 # --- why a file is not read --------------------------------------------------------------------------------------

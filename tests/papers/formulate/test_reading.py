@@ -121,6 +121,15 @@ def test_names_that_are_not_utf8(tmp_path: Path, name, text):
         read_model(path)
 
 
+@pytest.mark.parametrize("cells", [("nan", "1", "4"), ("1", "nan", "4"), ("1", "1", "nan")])
+def test_what_is_no_number_is_refused_and_the_file_is_named(tmp_path: Path, cells):
+    cost, factor, limit = cells
+    path = tmp_path / "a.mps"
+    path.write_text(f"NAME t\nROWS\n N obj\n L c\nCOLUMNS\n x obj {cost} c {factor}\nRHS\n RHS c {limit}\nENDATA\n")
+    with pytest.raises(InputError, match=r"a\.mps"):
+        read_model(path)
+
+
 def test_files_that_are_not_there(tmp_path: Path):
     for name in ("absent.lp", "absent.mps", "absent.json"):
         with pytest.raises(InputError, match=name.replace(".", r"\.")):
