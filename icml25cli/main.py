@@ -6,6 +6,8 @@ import io
 import os
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
@@ -182,7 +184,8 @@ def _guarded(args: list[str], settings: Settings) -> int:
         return InputError.exit_code
     try:
         _answer_signals()
-        return _run(args, settings)
+        with _traceback_of_errors(settings):
+            return _run(args, settings)
     except typer.Exit as done:
         return done.exit_code
     except ToolboxError as error:
@@ -223,11 +226,22 @@ def _guarded(args: list[str], settings: Settings) -> int:
                 "repeat with --debug and report the traceback with the output of icml25 doctor",
             )
             code = INTERNAL_ERROR
-    if settings.debug:
-        import traceback
-
-        traceback.print_exc()
     return code
+
+
+@contextmanager
+def _traceback_of_errors(settings: Settings) -> Iterator[None]:
+    """With --debug print it while the error is in flight: once it is handled, there is none to print."""
+    try:
+        yield
+    except typer.Exit:
+        raise
+    except BaseException:
+        if settings.debug:
+            import traceback
+
+            traceback.print_exc()
+        raise
 
 
 def _is_of_memory(error: Exception) -> bool:

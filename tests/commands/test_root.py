@@ -121,6 +121,19 @@ def test_an_exception_we_did_not_foresee_is_70(environment):
     assert "ZeroDivisionError: of course" in done.stderr
     assert "--debug" in done.stderr
     assert "Traceback" not in done.stderr
+    shown = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            script.replace("['papers']", "['papers', '--debug']").replace(
+                "settings): ", "settings): settings.debug = True; "
+            ),
+        ],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert "in broken" in shown.stderr
 
 
 @pytest.mark.parametrize("flag", [[], ["--json"]])
@@ -242,3 +255,22 @@ def test_options_in_files_and_environment_go_by_their_own_names(icml25, tmp_path
     done = icml25("quantize", "encode", "x.npy", "-o", "y", "--config", "c.toml")
     assert done.code == 2
     assert "one table" in done.err
+
+
+@pytest.mark.parametrize(
+    ("raised", "code"),
+    [
+        ('RuntimeError("DefaultCPUAllocator: can\'t allocate memory")', 4),
+        ("MemoryError()", 4),
+        ("RuntimeError('x')", 70),
+    ],
+)
+def test_what_torch_cannot_allocate_is_no_internal_error(monkeypatch, capsys, raised, code):
+    import icml25cli.main as root
+
+    def full(args, settings):
+        raise {"M": MemoryError(), "R": RuntimeError(raised)}[raised[0]]
+
+    monkeypatch.setattr(root, "_run", full)
+    assert root.main(["papers"]) == code
+    assert ("memory is exhausted" in capsys.readouterr().err) == (code == 4)
