@@ -335,3 +335,20 @@ def test_an_index_finds_neighbours_and_says_how_many(icml25, data, index):
     assert done.code == 0, done.err
     assert done.json["rows"][0]["value"] == pytest.approx(exact, abs=0.02)
     assert any("of true neighbours" in text for text in done.json["notes"])
+
+
+@pytest.mark.parametrize("least", [("--match-n", 4), ("--queries", 1)])
+def test_what_is_too_little_for_an_interval_has_none(icml25, data, least):
+    done = icml25(
+        "align", data / "a.npy", data / "b.npy", *least, "--k", 3, "--null", 5, "--metric", "mknn,ucka,cka", "--json"
+    )
+    assert done.code == 0, done.err
+    row = next(row for row in done.json["rows"] if row["metric"] == ("ucka" if "--match-n" in least else "mknn"))
+    assert row["ci_low"] is None, row
+
+
+def test_a_side_that_does_not_vary_has_no_value_and_no_warning_of_numpy(icml25, data, recwarn):
+    np.save("still.npy", np.ones((ROWS, 3)))
+    done = icml25("align", data / "a.npy", "still.npy", "--null", 5, "--normalize", "none")
+    assert done.code == 0, done.err
+    assert not [w for w in recwarn if issubclass(w.category, RuntimeWarning)]

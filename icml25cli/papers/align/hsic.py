@@ -49,8 +49,10 @@ class Terms:
         return self.product - 2 * self.rows / self.n + self.sum_k * self.sum_l / self.n**2
 
     def unbiased(self) -> float:
-        """Song and others 2012, equation 5; may be negative."""
+        """Song and others 2012, equation 5; may be negative; NaN of fewer than four rows, where it is not defined."""
         n = self.n
+        if n < 4:
+            return float("nan")
         product = self.product - self.diagonal
         rows = self.rows - self.rows_k - self.rows_l + self.diagonal
         sums = (self.sum_k - self.trace_k) * (self.sum_l - self.trace_l)

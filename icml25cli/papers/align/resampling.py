@@ -96,9 +96,9 @@ def jackknife(value: float, without: Sequence[float]) -> Interval | None:
     return Interval(value, value - width, max(value, min(1.0, value + width)))
 
 
-def of_queries(scores: Float[ndarray, "m"]) -> Interval:
-    """The mean over rows drawn, with its interval over them."""
-    return Interval.of_mean(scores)
+def of_queries(scores: Float[ndarray, "m"]) -> Interval | None:
+    """The mean over rows drawn, with its interval over them; None of a single one."""
+    return Interval.of_mean(scores) if len(scores) > 1 else None
 
 
 def bca(statistic, rows: ndarray, seed: int, number: int = 2000) -> Interval | None:
