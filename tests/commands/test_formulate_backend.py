@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import time
 from collections.abc import Iterator
 from importlib.resources import files
 
@@ -80,6 +83,30 @@ def test_what_was_cut_short_goes_on_and_grows_the_same_tree(icml25, server, tmp_
     assert len(server.bodies) == 2 * asked
     trees = {(tmp_path / folder / "tree.json").read_bytes() for folder in ("resumed", "again", "anew")}
     assert len(trees) == 1
+
+
+@pytest.mark.parametrize("record", [(), ("--record", "kept.jsonl")], ids=["run", "record"])
+def test_an_interrupt_amid_the_search_loses_no_answer(icml25, program, environment, server, tmp_path, record):
+    environment = environment | {"ICML25_CACHE_DIR": str(tmp_path / "cache")}
+    args = ("formulate", FARMER, *SEARCH, "--backend", "openai", "--base-url", server.url)
+    command = [program, *map(str, args), *record, "-o", "out"]
+    running = subprocess.Popen(command, env=environment, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    while len(server.bodies) < 8 and running.poll() is None:
+        time.sleep(0.01)
+    running.send_signal(signal.SIGINT)
+    out, err = (stream.decode() for stream in running.communicate(timeout=30))
+    assert (running.returncode, out) == (130, ""), err
+    assert "interrupted" in err
+    assert ("kept.jsonl" if record else "--resume") in err
+    assert not (tmp_path / "out").exists()
+    before = len(server.bodies)
+    again = [*command, *(() if record else ("--resume",))]
+    done = subprocess.run(again, env=environment, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    asked = len(server.bodies) - before
+    assert icml25(*args, "--fresh", "-o", "anew").code == 0
+    assert asked < len(server.bodies) - before - asked  # what had been answered was not asked again
+    assert (tmp_path / "out" / "tree.json").read_bytes() == (tmp_path / "anew" / "tree.json").read_bytes()
 
 
 @pytest.mark.parametrize(
