@@ -47,9 +47,17 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}", hint="check the path") from error
     except Exception as error:  # a torn .npz raises whatever its zip and zlib layers do
-        if "allow_pickle" in str(error):
+        if "Object arrays" in str(error) or _is_pickle(path):
             raise InputError(f"{path} holds Python objects, which are never loaded", hint="save numbers") from error
         raise InputError(f"{path} is not a whole .npy or .npz file", hint="save it again with numpy.save") from error
+
+
+def _is_pickle(path: Path) -> bool:
+    """Whether a file begins as pickles do; numpy takes any file that it does not know for one."""
+    try:
+        return path.open("rb").read(1) == b"\x80"
+    except OSError:
+        return False
 
 
 def write_array(path: Path, array: np.ndarray, *, force: bool = False) -> None:
