@@ -84,7 +84,7 @@ Disjoint = Annotated[
         help="Share of training edges that only supervise, and are never drawn or seen.",
     ),
 ]
-Runs = Annotated[int, typer.Option("--runs", min=1, help="Splits, of seeds from --seed on.")]
+Runs = Annotated[int, typer.Option("--runs", min=1, max=1000, help="Splits, of seeds from --seed on.")]
 
 
 def heuristics(
@@ -107,14 +107,13 @@ def heuristics(
     """Judge what neighbourhoods and walks foretell without learning: what any model has to beat."""
     from icml25cli.core.progress import warnings_so_far
     from icml25cli.papers.linkpred.edge_list import Columns
-    from icml25cli.papers.linkpred.evaluation import comparison, judge_heuristics
+    from icml25cli.papers.linkpred.evaluation import applicable, comparison, judge_heuristics
     from icml25cli.papers.linkpred.given import split_by
-    from icml25cli.papers.linkpred.heuristics import HEURISTICS
     from icml25cli.papers.linkpred.readers import read_graph
 
     report = Report("linkpred", seed=seed)
     found = read_graph(graph, columns=Columns(src, dst, weight, time), features=features)
-    chosen = tuple(name.value for name in method) if method else HEURISTICS
+    chosen = applicable(found, [name.value for name in method or ()])
     splits = [
         split_by(found, protocol.value, source=graph, parts=parts, seed=seed + run, disjoint=disjoint)
         for run in range(runs)
@@ -206,7 +205,7 @@ def audit(
     report.tables = {"parts": [{"part": part, "pairs": pairs.size // 2} for part, pairs in given.pairs.items()]}
     report.metrics = {"leaks": len(leaks), "findings": len(findings)}
     report.answer = {"status": "leak found" if leaks else "no leak found"}
-    unchecked = [part.replace("_", " ") for part in PARTS if part not in given.pairs]
+    unchecked = [part.replace("_", " ") for part in PARTS if part not in given.pairs or not given.pairs[part].size]
     if unchecked:
         report.warnings.append(f"not there, and so not checked: {', '.join(unchecked)}")
     show(report, as_json=as_json)

@@ -81,6 +81,22 @@ def test_test_edges_in_the_observed_graph_are_a_leak(icml25, tmp_path):
     assert {row["part"]: row["count"] for row in done.json["rows"]} == {"test": 15, "valid": 7}
 
 
+def test_what_is_not_there_is_not_checked_and_said(icml25, tmp_path):
+    icml25("linkpred", "split", "lesmis", "-o", "s")
+    assert icml25("linkpred", "audit", "s", "--json").json["warnings"] == []
+    for name in ("split.npz", "valid.csv", "test_neg.csv"):
+        (tmp_path / "s" / name).unlink()
+    done = icml25("linkpred", "audit", "s", "--json")
+    assert done.code == 0, done.err
+    assert done.json["warnings"] == ["not there, and so not checked: valid, test negatives"]
+
+
+def test_hard_negatives_of_several_splits_have_one_row(icml25):
+    done = icml25("linkpred", "heuristics", "karate", "--protocol", "heart", "--method", "jaccard", "--json")
+    assert done.code == 0, done.err
+    assert [row["negatives"] for row in done.json["rows"]] == [32]
+
+
 def test_hard_negatives_of_each_edge(icml25):
     done = icml25("linkpred", "split", "lesmis", "--protocol", "heart", "--json")
     assert done.code == 0, done.err
@@ -105,6 +121,10 @@ def test_attributes_get_their_heuristic(icml25, tmp_path):
         (("heuristics", "gone.csv"), 3, "gone.csv is no file"),
         (("heuristics", "e.csv", "--src", "nope"), 2, "--src nope"),
         (("heuristics", "e.csv", "--protocol", "time"), 2, "needs a time"),
+        (("split", "e.csv", "--protocol", "time"), 2, "needs a time"),
+        (("heuristics", "e.csv", "--method", "feature_cosine"), 2, "feature_cosine needs attributes"),
+        (("heuristics", "e.csv", "--runs", "1001"), 2, "--runs"),
+        (("audit", "e.csv"), 3, "e.csv is not a whole .npy or .npz file"),
         (("heuristics", "e.csv", "--protocol", "given"), 2, "--parts"),
         (("heuristics", "e.csv", "--parts", "s"), 2, "makes its own parts"),
         (("heuristics", "e.csv", "--protocol", "ogb"), 2, "OGB"),

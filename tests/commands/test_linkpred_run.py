@@ -46,6 +46,9 @@ def test_karate_needs_no_network_and_answers_with_method_controls_and_heuristics
     assert done.json["params"]["attention"] == "sigmoid"
     assert done.json["metrics"]["auc"] == rows[0]["auc"]
     assert any("15 negatives" in note for note in done.json["notes"])
+    better = [f"{row['method']} {row['auc']:.3f}" for row in rows[1:] if row["auc"] > rows[0]["auc"]]
+    told = [note for note in done.json["notes"] if note.startswith(f"Better in AUC than gvn ({rows[0]['auc']:.3f}): ")]
+    assert [note.partition(": ")[2] for note in told] == ([", ".join(better) + "."] if better else [])
 
 
 def test_two_runs_give_means_with_deviations(icml25):
@@ -151,6 +154,44 @@ def test_pairs_that_the_model_does_not_know_are_named(icml25, model):
     own = icml25("linkpred", "score", model, "--pairs", "-", input="p1,p2\np3,p3\n")
     assert own.code == 3
     assert "with itself" in own.err
+
+
+def test_one_pair_has_one_score_and_a_strange_first_pair_may_be_a_header(icml25, model):
+    done = icml25("linkpred", "score", model, "--pairs", "-", input="p1,p2\np9,p12\np2,p1\np1,p2\n")
+    assert done.code == 0, done.err
+    scores = [row["score"] for row in records(done.out)]
+    assert scores[0] == scores[2] == scores[3] != scores[1]
+    strange = icml25("linkpred", "score", model, "--pairs", "-", input="bidder,auction\np1,p2\np2,p3\n")
+    assert strange.code == 3
+    assert "pair 1: 'bidder' is no node" in strange.err
+    assert "if that line is a header, name its columns: --src NAME --dst NAME" in strange.err
+
+
+def test_the_graph_of_another_model_is_refused(icml25, model, tmp_path):
+    lines = "".join(f"p{i},p{i + 1}\n" for i in range(1, 15)) + "p15,Ada [red]\n"  # equally many nodes
+    (tmp_path / "other.csv").write_text(lines)
+    args = (*QUICK, "--method", "base", "--baseline", "none", "-o", "other", "-q")
+    assert icml25("linkpred", "other.csv", *args).code == 0
+    (model / "graph.npz").write_bytes((tmp_path / "other" / "graph.npz").read_bytes())
+    done = icml25("linkpred", "score", model, "--pairs", "-", input="p1,p2\n")
+    assert done.code == 3
+    assert "graph.npz is not the graph that the model was fitted on" in done.err
+
+
+def test_an_edited_model_is_refused(icml25, model):
+    config = json.loads((model / "config.json").read_text())
+    for edit in ({"late": None}, {"modules": {}}, {"options": {"hidden": "x"}}, {"method": [1]}, {"encoder": 5}):
+        (model / "config.json").write_text(json.dumps(config | edit))
+        done = icml25("linkpred", "score", model, "--pairs", "-", input="p1,p2\n")
+        assert (done.code, done.out) == (3, ""), edit
+        assert "config.json and model.safetensors are not of one model" in done.err
+
+
+def test_a_pair_of_ids_with_commas_is_found(icml25, tmp_path):
+    (tmp_path / "e.csv").write_text('source,target\n"Smith, J","Lee, K"\n"Lee, K",x\n')
+    done = icml25("linkpred", "render", "e.csv", "--pair", "Smith, J,Lee, K", "-o", "drawn", "--json")
+    assert done.code == 0, done.err
+    assert [row["of"] for row in done.json["rows"]] == ["Smith, J – Lee, K"]
 
 
 def test_without_graphviz_pictures_are_still_drawn(icml25, tmp_path):

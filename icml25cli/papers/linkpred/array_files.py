@@ -3,6 +3,7 @@
 Knows these formats. Does not know tables of edges or attributes. Nodes without ids are named by their row, from 0.
 """
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -61,8 +62,9 @@ def write_graph(path: Path, graph: Graph, *, force: bool = False) -> None:
 def _of_arrays(path: Path, arrays: dict[str, np.ndarray]) -> Graph:
     edges = arrays["edges"] if "edges" in arrays else arrays.get("edge_index", np.empty(0)).T
     if edges.ndim != 2 or edges.shape[-1] != 2 or edges.dtype.kind not in "iu":
+        held = [f"{name or 'an array'} {array.shape} of {array.dtype}" for name, array in arrays.items()]
         raise InputError(
-            f"{path} holds no edges but {', '.join(arrays) or 'nothing'}",
+            f"{path} holds no edges but {', '.join(held) or 'nothing'}",
             hint="whole numbers called edges, of shape (m, 2), or edge_index, of shape (2, m), are expected",
         )
     features = features_of(arrays, str(path))
@@ -124,11 +126,11 @@ def read_mat(path: Path) -> Graph:
     """
     try:
         variables = {name: value for name, value in loadmat(path).items() if not name.startswith("__")}
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror or error}", hint="check the path") from error
     except NotImplementedError as error:
         raise InputError(f"{path} is a MATLAB 7.3 file", hint="save it with -v7") from error
     except Exception as error:  # a torn file raises whatever zlib, struct and numpy do
+        if isinstance(error, OSError) and error.strerror:
+            raise InputError(f"{path} cannot be read: {error.strerror}", hint="check the path") from error
         raise InputError(f"{path} is not a whole MATLAB file: {error}", hint="save it again") from error
     square = {
         name: value
@@ -148,6 +150,8 @@ def _of_matrix(path: Path, matrix: Any) -> Graph:
     """The graph of an adjacency matrix: an edge wherever it is not zero."""
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise InputError(f"{path} has shape {matrix.shape}, an adjacency matrix is square", hint="save another")
+    if not np.isfinite(matrix.data).all():
+        raise InputError(f"{path}: the adjacency matrix holds NaN or infinity", hint="write 0 where there is no edge")
     rows, columns = (axis[matrix.data != 0].astype(np.int64) for axis in matrix.coords)
     ones = np.ones(len(rows))
     here: Any = sparse.csr_array((ones, (rows, columns)), matrix.shape)
@@ -177,7 +181,8 @@ def read_pt(path: Path) -> Graph:
 
     admitted: list[Any] = [(type(name.rpartition(".")[2], (_Stored,), {}), name) for name in _PYG]
     try:
-        with torch.serialization.safe_globals(admitted):
+        with torch.serialization.safe_globals(admitted), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of pickles that are refused anyway
             loaded = torch.load(path, map_location="cpu", weights_only=True)
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}", hint="check the path") from error

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Int64
 from numpy import ndarray
 
+from icml25cli.core.errors import InputError
 from icml25cli.papers.linkpred.graph import Graph, canonical, codes, contains
 from icml25cli.papers.linkpred.parts import Parts
 
@@ -48,6 +49,9 @@ def audit(parts: Parts, observed: Graph | None = None) -> tuple[Finding, ...]:
 
     Args:
         observed: the graph that models draw, propagate on and count in, where it is not the training part.
+
+    Raises:
+        InputError: the observed graph has no edge between nodes of the parts, so it is another's.
     """
     found = []
     for part, pairs in parts.pairs.items():
@@ -71,6 +75,10 @@ def audit(parts: Parts, observed: Graph | None = None) -> tuple[Finding, ...]:
         row = {name: place for place, name in enumerate(parts.ids)}
         inside = np.array([row.get(name, -1) for name in observed.ids], dtype=np.int64)[observed.edges]
         inside = inside[(inside >= 0).all(axis=1)]
+        if not len(inside):
+            raise InputError(
+                f"no edge of {observed.name} is between nodes of the split", hint="name nodes alike in both"
+            )
         for part in ("valid", "test"):
             if part in parts.pairs:
                 found += _shared(parts, "edges in the observed graph", part, "observed", inside, leak=part == "test")

@@ -104,7 +104,9 @@ def read_text(source: Path | None, columns: Columns = USUAL) -> EdgeList:
             skipinitialspace=True,
             encoding="utf-8-sig" if raw.startswith(b"\xef\xbb\xbf") else "utf-8",
         )
-    except (pd.errors.ParserError, pd.errors.EmptyDataError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise InputError(f"{where} is no text in UTF-8: {error.reason}", hint="save it in UTF-8") from error
+    except (pd.errors.ParserError, pd.errors.EmptyDataError) as error:
         said = str(error).removeprefix("Error tokenizing data. C error: ").strip()
         raise InputError(f"{where} is no table of edges: {said}", hint="every line needs the same fields") from error
     header = _header(table, columns)
@@ -159,8 +161,10 @@ def _separator(lines: list[str], where: str) -> str:
         if len(counts) == 1 or separator != r"\s+":  # quoted fields may hold separators: pandas counts those rightly
             return separator
     first = next((line for line in lines if len(line.split()) < 2), lines[0])
+    several = any(len(line.split()) > 1 for line in lines)
+    wrong = "does not hold the same fields as the other lines" if several else "is one field, an edge has two"
     raise InputError(
-        f"{where} is no list of edges: '{first.strip()[:60]}' does not hold the same fields as the other lines",
+        f"{where} is no list of edges: '{first.strip()[:60]}' {wrong}",
         hint="one edge a line is expected: two ids, separated by a comma, a tab or a blank",
     )
 

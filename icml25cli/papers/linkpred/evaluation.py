@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from icml25cli.core.errors import UsageError
 from icml25cli.papers.linkpred.graph import Graph, adjacency
 from icml25cli.papers.linkpred.heuristics import HEURISTICS, score_pairs
 from icml25cli.papers.linkpred.metrics import Evaluation, evaluate, summary
@@ -21,6 +22,17 @@ class Judged:
     method: str
     evaluation: Evaluation
     seconds: float  # of scoring, and of fitting where there is any
+
+
+def applicable(graph: Graph, asked: Sequence[str] = ()) -> tuple[str, ...]:
+    """The heuristics that were ``asked`` for, each once, or all that can say something of ``graph``.
+
+    Raises:
+        UsageError: one was asked for that needs attributes, and there are none.
+    """
+    if "feature_cosine" in asked and graph.features is None:
+        raise UsageError(f"feature_cosine needs attributes, {graph.name} has none", hint="--features FILE")
+    return tuple(name for name in HEURISTICS if name in asked) if asked else HEURISTICS
 
 
 def judge_heuristics(graph: Graph, split: Split, methods: Sequence[str] = HEURISTICS) -> list[Judged]:

@@ -31,6 +31,8 @@ def with_hard_negatives(graph: Graph, split: Split, rng: np.random.Generator, pe
     Raises:
         InputError: a node of a positive pair is linked to all others.
     """
+    # Bounded by the graph and not by the split: figures of several splits are of equally many negatives.
+    per_end = min(per_end, max(1, graph.num_nodes - 1 - int(graph.degrees.max(initial=0))))
     late = np.concatenate([split.train, split.valid.positives])
     return with_negatives(
         split,

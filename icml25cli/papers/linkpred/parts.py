@@ -61,7 +61,7 @@ def read_parts(path: Path) -> Parts:
     else:
         parts = _folder(path) if path.is_dir() else _npz(path)
     for needed in ("train", "test"):
-        if needed not in parts.pairs:
+        if needed not in parts.pairs or not parts.pairs[needed].size:
             raise InputError(f"{path} holds no {needed} pairs", hint="train.csv and test.csv, or a .npz, are expected")
     return parts
 
@@ -81,24 +81,31 @@ def _npz(path: Path) -> Parts:
     for part in PARTS:
         if part in arrays:
             array = arrays[part]
-            if (
-                array.ndim not in (2, 3)
-                or array.shape[-1] != 2
-                or array.dtype.kind not in "iu"
-                or array.min(initial=0) < 0
-            ):
+            shapes = (2, 3) if part.endswith("negatives") else (2,)
+            whole = array.dtype.kind in "iu" and array.min(initial=0) >= 0 and array.max(initial=0) < 2**63
+            if array.ndim not in shapes or array.shape[-1] != 2 or not whole:
                 raise InputError(f"{path}: {part} holds no pairs of nodes", hint="whole numbers of shape (k, 2)")
             pairs[part] = array.astype(np.int64)
-    most = max((int(array.max(initial=-1)) for array in pairs.values()), default=-1)
-    ids = [str(i) for i in range(most + 1)]
+    for part in ("valid", "test"):
+        own = pairs.get(f"{part}_negatives")
+        if own is not None and own.ndim == 3 and len(own) != len(pairs.get(part, ())):
+            raise InputError(
+                f"{path}: {part} has {len(own)} rows of negatives for {len(pairs.get(part, ()))} edges",
+                hint="give a list of pairs that all edges share, or as many for each edge",
+            )
     if "ids_utf8" in arrays and "ids_end" in arrays:
         try:
             ids = unpack_ids(arrays)
         except (ValueError, TypeError) as error:
             raise InputError(f"{path}: the ids are damaged", hint="write the file again") from error
+        most = max((int(array.max(initial=-1)) for array in pairs.values()), default=-1)
         if len(ids) <= most:
             raise InputError(f"{path} names {len(ids)} nodes and has pairs of node {most}", hint="write the file again")
-    return Parts(tuple(ids), pairs)
+        return Parts(tuple(ids), pairs)
+    # Only nodes that are there: a number may be as large as it likes.
+    named = np.unique(np.concatenate([np.empty(0, np.int64), *(array.ravel() for array in pairs.values())]))
+    rows = {part: np.searchsorted(named, array) for part, array in pairs.items()}
+    return Parts(tuple(map(str, named.tolist())), rows)
 
 
 def _folder(folder: Path) -> Parts:

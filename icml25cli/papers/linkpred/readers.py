@@ -101,7 +101,9 @@ def _networkx(path: Path, columns: Columns) -> Graph:
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}", hint="check the path") from error
     except Exception as error:  # each parser has its own
-        raise InputError(f"{path} cannot be read as {kind}: {error}", hint="write it again with networkx") from error
+        raise InputError(
+            f"{path} cannot be read as {kind}: {str(error) or 'it ends too early'}", hint="write it again with networkx"
+        ) from error
     return _of_networkx(re.sub(r"(\.gz)$", "", path.name).rpartition(".")[0], str(path), found, columns)
 
 

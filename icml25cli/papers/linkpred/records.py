@@ -70,9 +70,13 @@ def pairs_of(graph: Graph, texts: Sequence[str]) -> Int64[ndarray, "b 2"]:
     """
     pairs = []
     for text in texts:
-        names = [name.strip() for name in text.split(",")]
-        if len(names) != 2 or names[0] == names[1]:
+        words = text.split(",")
+        cuts = [(",".join(words[:i]).strip(), ",".join(words[i:]).strip()) for i in range(1, len(words))]
+        if len(cuts) > 1:  # ids may hold commas: the one that parts two nodes is meant
+            cuts = [cut for cut in cuts if all(name in graph.index for name in cut)]
+        if len(cuts) != 1 or cuts[0][0] == cuts[0][1]:
             raise InputError(f"'{text}' is no pair of two nodes", hint="write it as ID,ID")
+        names = cuts[0]
         pairs.append(rows_of_nodes(graph, names))
     return np.array(pairs, np.int64).reshape(-1, 2)
 

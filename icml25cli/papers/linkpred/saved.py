@@ -25,12 +25,13 @@ import numpy as np
 import torch
 from jaxtyping import Float64, Int64
 from numpy import ndarray
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import nn
 
 from icml25cli.core.errors import InputError
 from icml25cli.core.files import write_json
+from icml25cli.core.runs import fingerprint
 from icml25cli.papers.linkpred.array_files import read_npz, write_graph
 from icml25cli.papers.linkpred.counts import count_features, degree_features
 from icml25cli.papers.linkpred.encoders import Encoder, load_encoder
@@ -42,7 +43,7 @@ from icml25cli.papers.linkpred.fusion import (
     Standardised,
     VisionHead,
 )
-from icml25cli.papers.linkpred.graph import Graph
+from icml25cli.papers.linkpred.graph import Graph, canonical
 from icml25cli.papers.linkpred.job import Result
 from icml25cli.papers.linkpred.pictures import Look, PictureFeatures, node_features, pair_features
 from icml25cli.papers.linkpred.propagation import Observed
@@ -73,6 +74,7 @@ def save_model(directory: Path, result: Result, encoder_source: Mapping[str, Any
         "late": None if scored.late is None else asdict(scored.late),
         "modules": {name: type(module).__name__ for name, module in scored.modules.items()},
         "seed": study.split.seed,
+        "graph": study.graph.fingerprint,
     }
     write_json(directory / "config.json", config)
     tensors = {
@@ -80,7 +82,7 @@ def save_model(directory: Path, result: Result, encoder_source: Mapping[str, Any
         for name, module in scored.modules.items()
         for key, value in module.state_dict().items()
     }
-    save_file(tensors, directory / "model.safetensors", metadata={"format": FORMAT})
+    save_file(tensors, directory / "model.safetensors", metadata={"format": FORMAT, "config": _seal(config)})
     write_graph(directory / "graph.npz", study.graph)
     write_split(directory / "split.npz", study.split)
     drawn = {"pairs": study.drawn_pairs, "nodes": study.drawn_nodes}
@@ -100,7 +102,11 @@ class Scorer:
     _score: Callable[[Int64[ndarray, "b 2"]], Float64[ndarray, "b"]]
 
     def __call__(self, pairs: Int64[ndarray, "b 2"]) -> Float64[ndarray, "b"]:
-        return self._score(pairs) if len(pairs) else np.empty(0)
+        if not len(pairs):
+            return np.empty(0)
+        # Each pair once: in another place of a batch the same one is rounded otherwise.
+        different, place = np.unique(canonical(pairs), axis=0, return_inverse=True)
+        return self._score(different)[place.ravel()]
 
 
 def load_model(directory: Path, *, weights: Path | None = None) -> Scorer:
@@ -116,13 +122,18 @@ def load_model(directory: Path, *, weights: Path | None = None) -> Scorer:
     config = _config(directory)
     graph = read_npz(directory / "graph.npz")
     observed = Observed(graph.adjacency)
+    state = _tensors(directory, config)
+    if config["graph"] != graph.fingerprint:
+        raise InputError(
+            f"{directory / 'graph.npz'} is not the graph that the model was fitted on", hint="fit it again"
+        )
     try:
         options = _options(config["options"])
         late = None if config["late"] is None else LateFusion(**config["late"])
         described = config["encoder"]
         source = weights or (Path(described["weights"]) if described["weights"] else None)
         encoder = load_encoder(described["name"], weights=source, size=described["size"])
-        state, modules = _tensors(directory), {}
+        modules = {}
         for name, kind in config["modules"].items():
             own = {k.removeprefix(f"{name}/"): v for k, v in state.items() if k.startswith(f"{name}/")}
             modules[name] = _module(kind, name, own, graph, observed, options, encoder)
@@ -155,12 +166,26 @@ def _options(given: dict[str, Any]) -> Options:
     return Options(**{k: parts[k](**v) if k in parts else v for k, v in given.items()})
 
 
-def _tensors(directory: Path) -> dict[str, torch.Tensor]:
+def _seal(config: dict[str, Any]) -> str:
+    """What tells a config.json from any other."""
+    return fingerprint(json.dumps(config, sort_keys=True))
+
+
+def _tensors(directory: Path, config: dict[str, Any]) -> dict[str, torch.Tensor]:
+    """Parameters; those of another config.json, or of one that was edited, would give wrong scores or none."""
     file = directory / "model.safetensors"
     try:
-        return load_file(file)
+        with safe_open(file, "pt") as opened:
+            sealed = (opened.metadata() or {}).get("config")
+        state = load_file(file)
     except (OSError, SafetensorError) as error:
         raise InputError(f"{file} cannot be read: {error}", hint="fit the model again") from error
+    if sealed != _seal(config):
+        raise InputError(
+            f"{directory / 'config.json'} and model.safetensors are not of one model, or one was edited",
+            hint="fit the model again",
+        )
+    return state
 
 
 def _same_encoder(directory: Path, saved: dict[str, Any], encoder: Encoder) -> None:

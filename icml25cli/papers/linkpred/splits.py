@@ -170,9 +170,9 @@ def _sizes(graph: Graph, protocol: str) -> tuple[int, int]:
     """Edges for test and validation."""
     valid, test = FRACTIONS[protocol]
     least = round(1 / valid)
-    if len(graph.edges) < least:
+    if (m := len(graph.edges)) < least:
         raise InputError(
-            f"{graph.name} has {len(graph.edges)} edges, the protocol {protocol} needs at least {least}",
+            f"{graph.name} has {m} edge{'s' * (m != 1)}, the protocol {protocol} needs at least {least}",
             hint="give a larger graph",
         )
     return int(test * len(graph.edges)), int(valid * len(graph.edges))

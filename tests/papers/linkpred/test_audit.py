@@ -1,5 +1,8 @@
 """An audit finds every planted leak, in either direction, and nothing in a sound split."""
 
+import warnings
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -80,6 +83,12 @@ def test_the_graph_that_a_model_observes():
     observed = build_graph("o", list("fedcba"), np.array([[0, 1], [1, 2], [4, 5]]))  # f-e, e-d, b-a
     found = [(f.part, f.other, f.leak, f.examples) for f in audit(parts_of(), observed)]
     assert found == [("test", "observed", True, (("e", "f"),)), ("valid", "observed", False, (("d", "e"),))]
+
+
+def test_an_observed_graph_of_other_names_is_refused():
+    other = build_graph("o", ["x", "y"], np.array([[0, 1]]))
+    with pytest.raises(InputError, match="no edge of o is between nodes of the split"):
+        audit(parts_of(), other)
 
 
 @pytest.mark.parametrize("protocol", ["planetoid", "heart85", "heart"])
@@ -180,3 +189,48 @@ def test_folders_that_are_no_split_are_refused(tmp_path, files, said):
         (tmp_path / name).write_text(text)
     with pytest.raises(InputError, match=said):
         read_parts(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"test": np.zeros((1, 3, 2), int)}, "test holds no pairs"),
+        ({"train": np.array([[0, 2**64 - 1]], np.uint64)}, "train holds no pairs"),
+        ({"test": np.empty((0, 2), int)}, "holds no test pairs"),
+        ({"test_negatives": np.zeros((5, 3, 2), int)}, "test has 5 rows of negatives for 1 edges"),
+    ],
+)
+def test_arrays_that_are_no_parts_are_refused(tmp_path, changed, said):
+    arrays = {name: np.asarray(pairs) for name, pairs in (SOUND | changed).items()}
+    np.savez(tmp_path / "s.npz", allow_pickle=False, **arrays)
+    with pytest.raises(InputError, match=said):
+        read_parts(tmp_path / "s.npz")
+
+
+def test_numbers_of_nodes_may_be_as_large_as_they_like(tmp_path):
+    np.savez(tmp_path / "s.npz", train=np.array([[5, 2**62]]), test=np.array([[2**62, 5]]))
+    (finding,) = audit(read_parts(tmp_path / "s.npz"))
+    assert (finding.leak, finding.reversed, finding.examples) == (True, 1, ((str(2**62), "5"),))
+
+
+def test_lists_that_differ_from_the_split_beside_them_are_refused(tmp_path):
+    graph = read_graph("lesmis")
+    write_parts(tmp_path, graph, make_split(graph))
+    lines = (tmp_path / "train.csv").read_text().splitlines(keepends=True)
+    (tmp_path / "train.csv").write_text("".join(lines[:1] + lines[:0:-1]))  # another order is no difference
+    split_by(graph, "given", parts=tmp_path)
+    (tmp_path / "train.csv").write_text("".join(lines[:-1]))
+    for read in (lambda: read_parts(tmp_path), lambda: split_by(graph, "given", parts=tmp_path)):
+        with pytest.raises(InputError, match=r"the train of split\.npz and of its list of edges differ"):
+            read()
+
+
+def test_times_that_no_protocol_uses_are_warned_of():
+    graph = read_graph("lesmis")
+    timed = replace(graph, times=np.arange(len(graph.edges), dtype=float))
+    with pytest.warns(UserWarning, match="times are read and not used"):
+        split_by(timed, "planetoid")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        split_by(timed, "time")
+        split_by(graph, "planetoid")

@@ -63,6 +63,20 @@ def test_a_line_without_numbers_above_numbers_is_a_header_and_said(read):
     assert edges.notes == ["the first line is a header: payer, payee, amount"]
 
 
+@pytest.mark.parametrize("header", ["User ID,Friend ID", "protein_a,protein_b", "Left,Right"])
+def test_usual_words_found_nowhere_else_are_a_header(read, header):
+    edges = read(f"{header}\na,b\nb,c\nc,a\n")
+    assert named(edges) == [("a", "b"), ("b", "c"), ("c", "a")]
+    assert edges.notes == [f"the first line is a header: {header.replace(',', ', ')}"]
+
+
+def test_a_first_line_of_unknown_words_is_an_edge_and_a_warning(read):
+    with pytest.warns(UserWarning, match="found nowhere else, 'Bidder' and 'Auction': if it is a header"):
+        edges = read("Bidder,Auction\na,b\nb,c\nc,a\n")
+    assert named(edges)[0] == ("Bidder", "Auction")
+    assert named(read("Bidder,Auction\na,b\nb,c\nc,a\n", src="Bidder", dst="Auction"))[0] == ("a", "b")
+
+
 def test_words_alone_have_no_header(read):
     assert named(read("alice,bob\nbob,carol\n")) == [("alice", "bob"), ("bob", "carol")]
 
@@ -127,7 +141,9 @@ def test_parquet_keeps_whole_numbers_whole(tmp_path):
         ("a,b\nc\n", "edge 2 lacks an id"),
         ('"a,b\nb,c\n', "no table of edges"),
         (b"\x00\x01\x02" * 30, "no text"),
-        (b"a,b\nb,\xff\xfe\n", "no table of edges"),
+        (b"a,b\nb,\xff\xfe\n", "no text in UTF-8"),
+        ("a\n", "'a' is one field, an edge has two"),
+        ("a|b\nb|c\n", "is one field, an edge has two"),
         (gzip.compress(b"a,b\n" * 1000, mtime=0)[:-20], "not a whole gzip"),
     ],
 )

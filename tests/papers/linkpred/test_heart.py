@@ -11,6 +11,7 @@ from icml25cli.core.errors import InputError
 from icml25cli.papers.linkpred.graph import adjacency, build_graph
 from icml25cli.papers.linkpred.heart import _hardest, hard_negatives
 from icml25cli.papers.linkpred.heuristics import score_pairs
+from icml25cli.papers.linkpred.readers import read_graph
 from icml25cli.papers.linkpred.splits import make_split
 
 
@@ -95,6 +96,17 @@ def test_attributes_have_a_say(form):
     found = hard_negatives(known, np.array([[1, 2]]), form(x), np.random.default_rng(0), per_end=2)
     assert [1, 35] in found[0].tolist()
     assert [1, 35] not in hard_negatives(known, np.array([[1, 2]]), None, np.random.default_rng(0), 1)[0].tolist()
+
+
+def test_splits_of_a_small_graph_have_equally_many_negatives():
+    graph = read_graph("karate")
+    counts = {
+        part.negatives.shape[1]
+        for seed in range(6)
+        for split in [make_split(graph, "heart", seed=seed)]
+        for part in (split.valid, split.test)
+    }
+    assert counts == {2 * (34 - 1 - 17)}  # its largest degree is 17
 
 
 def test_a_small_graph_has_fewer_and_a_full_node_none():

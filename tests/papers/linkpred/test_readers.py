@@ -378,6 +378,41 @@ def test_a_matlab_file_without_an_adjacency_matrix_is_refused(tmp_path):
         read_graph(str(tmp_path / "g.mat"))
 
 
+def test_the_shape_of_what_is_no_edges_is_told(tmp_path):
+    np.savez(tmp_path / "g.npz", edges=np.zeros((2, 78), int))
+    with pytest.raises(InputError, match=r"no edges but edges \(2, 78\) of int64"):
+        read_graph(str(tmp_path / "g.npz"))
+
+
+def test_an_adjacency_matrix_with_nan_is_no_graph(tmp_path):
+    scipy.io.savemat(tmp_path / "g.mat", {"net": np.full((5, 5), np.nan)})
+    with pytest.raises(InputError, match="holds NaN"):
+        read_graph(str(tmp_path / "g.mat"))
+
+
+def test_a_torn_matlab_file_is_torn_and_an_absent_one_absent(tmp_path):
+    scipy.io.savemat(tmp_path / "g.mat", {"net": np.eye(40)})
+    raw = (tmp_path / "g.mat").read_bytes()
+    (tmp_path / "g.mat").write_bytes(raw[: len(raw) // 2])
+    with pytest.raises(InputError, match="not a whole MATLAB file"):
+        read_graph(str(tmp_path / "g.mat"))
+
+
+def test_an_early_end_is_said_where_a_parser_says_nothing(tmp_path):
+    (tmp_path / "g.net").write_text("*vertices 3\n1 a\n2 b\n3 ")
+    with pytest.raises(InputError, match=r"as \.net: \S"):
+        read_graph(str(tmp_path / "g.net"))
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_refused_pickle_brings_no_warning_of_its_reader(tmp_path):
+    import pickle
+
+    (tmp_path / "g.pt").write_bytes(pickle.dumps({"edge_index": object()}, protocol=4))
+    with pytest.raises(InputError, match="something else than tensors"):
+        read_graph(str(tmp_path / "g.pt"))
+
+
 @pytest.mark.parametrize("source", ["nowhere.csv", "carate"])
 def test_what_is_not_there_is_named_with_what_is_known(source):
     with pytest.raises(InputError, match=source) as caught:

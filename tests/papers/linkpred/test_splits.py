@@ -1,5 +1,7 @@
 """Splits: sizes, disjoint parts, negatives that tell nothing, moments kept whole, and files that bring them back."""
 
+from dataclasses import replace
+
 import networkx as nx
 import numpy as np
 import pytest
@@ -224,6 +226,15 @@ def test_a_split_of_another_graph_is_refused(tmp_path):
     write_split(tmp_path / "split.npz", make_split(read_graph("lesmis")))
     with pytest.raises(InputError, match="another graph than karate"):
         read_split(tmp_path / "split.npz", read_graph("karate"))
+
+
+def test_a_split_is_of_names_and_edges_whatever_times_the_graph_has(tmp_path):
+    graph = read_graph("lesmis")
+    split = make_split(replace(graph, times=np.arange(len(graph.edges), dtype=float)), "time")
+    write_split(tmp_path / "split.npz", split)
+    assert read_split(tmp_path / "split.npz", graph).id == split.id
+    with pytest.raises(InputError, match="another graph"):
+        read_split(tmp_path / "split.npz", replace(graph, edges=graph.edges[1:]))
 
 
 @pytest.mark.parametrize(
