@@ -32,11 +32,19 @@ def run(
     ] = False,
     labels: Annotated[
         Path | None,
-        typer.Option("--labels", metavar="FILE.csv", help="A label a row of A: is what A and B know of it redundant?"),
+        typer.Option(
+            "--labels",
+            metavar="FILE.csv",
+            help="A label a row of A, or by --ids where it has that column: is what A and B know of it redundant?",
+        ),
     ] = None,
     groups: Annotated[
         Path | None,
-        typer.Option("--groups", metavar="FILE.csv", help="A group a row of A: what is left of alignment inside them?"),
+        typer.Option(
+            "--groups",
+            metavar="FILE.csv",
+            help="A group a row of A, as --labels: what is left of alignment inside them?",
+        ),
     ] = None,
     normalize: align_options.Normalize = NormalizeName.l2,
     clip_quantile: align_options.Clip = 1.0,
@@ -69,12 +77,14 @@ def run(
     if plot:
         check_figure(plot, force=force)
 
-    from icml25cli.core.errors import CheckFailed
+    from icml25cli.core.errors import CheckFailed, UsageError
     from icml25cli.core.parallel import set_threads
     from icml25cli.core.plots import save_figure
     from icml25cli.core.progress import warnings_so_far
     from icml25cli.papers.align import figures, job
 
+    if other := [name for name in bounds if name not in job.asked_metrics(metric)]:
+        raise UsageError(f"--fail-below {other[0]} needs that metric", hint=f"add it: --metric {metric},{other[0]}")
     set_threads(threads)
     rows = align_options.rows_of(normalize, clip_quantile, ids, match_n, drop_bad, seed)
     settings = align_options.settings_of(

@@ -5,6 +5,7 @@ nameless file in the user's cache. A block is float32, whatever is stored. Knows
 """
 
 import contextlib
+import json
 import shutil
 import sys
 import tempfile
@@ -345,7 +346,7 @@ def _parquet(file: Path, key: str | None) -> Embeddings:
                 stream.flush()
                 shape = (table.metadata.num_rows, width or 0)
                 return Embeddings("", np.memmap(stream, "<f4", "r", 0, shape) if all(shape) else np.empty(shape))
-    except pa.ArrowException as error:
+    except (pa.ArrowException, json.JSONDecodeError) as error:
         raise InputError(f"{file} is not a whole parquet file: {error}", hint="write it again") from error
 
 
@@ -361,7 +362,8 @@ def _parquet_columns(file: Path, key: str | None, schema: Any) -> list[str]:
         )
 
     lists = [field.name for field in schema if numbers(field.type)]
-    plain = [field.name for field in schema if number(field.type)]
+    index = json.loads((schema.metadata or {}).get(b"pandas", b"{}")).get("index_columns", ())  # a frame's row labels
+    plain = [field.name for field in schema if number(field.type) and field.name not in index]
     if key is None and not lists and plain:
         return plain
     if not lists and key is None:

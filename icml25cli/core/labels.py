@@ -1,20 +1,31 @@
 """A label a row, from a CSV file. Knows text files. Does not know what labels mean."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Int64
+from jaxtyping import Int64, Shaped
 from numpy import ndarray
 
 from icml25cli.core.embeddings import Embeddings
 from icml25cli.core.errors import InputError
 from icml25cli.core.plain_text import check_text
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 LABEL = "label"
 
 
-def read_labels(path: Path, x: Embeddings, *, least: int = 1) -> tuple[Int64[ndarray, "N"], tuple[str, ...]]:
+def read_labels(
+    path: Path, x: Embeddings, *, least: int = 1, ids: tuple[str, Shaped[ndarray, "rows"]] | None = None
+) -> tuple[Int64[ndarray, "N"], tuple[str, ...]]:
     """The class of every row of ``x``, and the names of classes in order; rows that were left out have none.
+
+    Args:
+        least: rows that every class needs.
+        ids: a name, and the ids of the rows in ``x``'s file: where the table has a column of that name, rows are found
+            by it, else by their number.
 
     Raises:
         InputError: the file cannot be read, holds NUL characters or empty cells, has one class, or another number of
@@ -27,6 +38,8 @@ def read_labels(path: Path, x: Embeddings, *, least: int = 1) -> tuple[Int64[nda
         table = pd.read_csv(path, dtype=str, keep_default_na=False)
     except (OSError, ValueError, UnicodeDecodeError) as error:
         raise InputError(f"{path} cannot be read as CSV: {error}", hint="a header, then a label a line") from error
+    if ids and ids[0] in table and len(table.columns) > 1:
+        table = _in_order(table, *ids, path)
     column = LABEL if LABEL in table else table.columns[-1]
     values = table[column].str.strip().to_numpy(str)
     if len(values) != len(x.stored):
@@ -45,3 +58,14 @@ def read_labels(path: Path, x: Embeddings, *, least: int = 1) -> tuple[Int64[nda
             hint="merge or leave out rare labels",
         )
     return classes, tuple(str(name) for name in names)
+
+
+def _in_order(table: "pd.DataFrame", name: str, ids: Shaped[ndarray, "rows"], path: Path) -> "pd.DataFrame":
+    """The rows that ids name, in their order, without the column of ids."""
+    known = table.assign(**{name: table[name].str.strip()}).set_index(name)
+    if (twice := known.index[known.index.duplicated()]).size:
+        raise InputError(f"{path} has the {name} {twice[0]} more than once", hint="give every item one label")
+    asked = ids.astype(str)
+    if (missing := asked[~np.isin(asked, known.index.to_numpy(str))]).size:
+        raise InputError(f"{path} has no label of {len(missing)} items: {name} {missing[0]}", hint="label every item")
+    return known.loc[asked]

@@ -98,6 +98,33 @@ def test_ids_pair_rows_of_any_order(icml25, data):
     assert abs(by_number[0]["value"]) < wanted[0]["value"] / 2
 
 
+def test_labels_are_paired_by_id_too(icml25, data, tmp_path):
+    rows = (data / "y.csv").read_text().splitlines()[1:]
+    order = np.random.default_rng(1).permutation(ROWS)
+    (tmp_path / "named.csv").write_text("id,label\n" + "".join(f"item {i},{rows[i]}\n" for i in order))
+    files = (data / "a.npz", data / "b.parquet", "--ids", "id", "--metric", "ucka", "--null", 0, "--json")
+    by_number, by_id = (
+        icml25("align", *files, "--labels", labels).json["tables"]["probes"]
+        for labels in (data / "y.csv", tmp_path / "named.csv")
+    )
+    assert by_id == by_number
+
+
+def test_ids_are_numbers_in_one_file_and_text_in_the_other(icml25, data, tmp_path):
+    a, b = np.load(data / "a.npy"), np.load(data / "b.npy")
+    np.savez(tmp_path / "a.npz", x=a, id=np.arange(ROWS))
+    np.savez(tmp_path / "b.npz", x=b[::-1], id=np.arange(ROWS)[::-1].astype(str))
+    found = icml25("align", "a.npz:x", "b.npz:x", "--ids", "id", "--metric", "ucka", "--null", 0, "--json").json
+    plain = icml25("align", data / "a.npy", data / "b.npy", "--metric", "ucka", "--null", 0, "--json").json
+    assert found["metrics"]["ucka"] == pytest.approx(plain["metrics"]["ucka"], abs=1e-6)
+
+
+def test_a_gate_on_what_is_not_measured_is_refused_at_once(icml25, data):
+    done = icml25("align", data / "a.npy", data / "b.npy", "--metric", "ucka", "--fail-below", "mknn=0.9")
+    assert done.code == 2
+    assert "--fail-below mknn" in done.err
+
+
 def test_the_built_in_pair_needs_no_file(icml25):
     report = icml25("align", "run", "--metric", "ucka", "--null", 0, "--no-ci", "--json").json
     assert report["params"]["rows"] == 1797

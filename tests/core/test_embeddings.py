@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -63,6 +64,12 @@ def test_every_format_gives_the_same_rows(tmp_path, form):
     np.testing.assert_array_equal(x.select(np.arange(1, 100, 3))[np.array([0, 2, 30])], wanted[[1, 7, 91]])
     assert x[3:5].dtype == np.float32
     assert not list((tmp_path / "cache").rglob("*.*"))
+
+
+def test_the_index_of_a_frame_is_no_column(tmp_path):
+    frame = pd.DataFrame(X, columns=[f"c{i}" for i in range(X.shape[1])]).iloc[::-1]
+    frame.to_parquet(tmp_path / "turned.parquet")
+    np.testing.assert_array_equal(open_embeddings(str(tmp_path / "turned.parquet"))[:], X[::-1])
 
 
 def test_layers_are_those_of_an_array_or_the_matrices_of_a_file(tmp_path):

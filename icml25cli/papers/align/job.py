@@ -154,8 +154,9 @@ def compare(
     sides, ids = join([opened(first), opened(second)], rows.ids)
     joined = _usable(sides, ids, rows)
     warn_of_same(*joined.sides)
-    of_groups = read_labels(groups, joined.sides[0])[0] if groups else None
-    classes = read_labels(labels, joined.sides[0], least=FOLDS)[0] if labels else None
+    named = (rows.ids, ids) if rows.ids and ids is not None else None
+    of_groups = read_labels(groups, joined.sides[0], ids=named)[0] if groups else None
+    classes = read_labels(labels, joined.sides[0], least=FOLDS, ids=named)[0] if labels else None
     x, y = (_prepared(side, rows) for side in joined.sides)
     with _run("align", joined.sides, rows, settings, resume=resume, fresh=fresh) as run:
         pair = Pair(x, y, replace(settings, groups=of_groups), run)

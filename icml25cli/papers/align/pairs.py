@@ -80,6 +80,8 @@ def join(sides: Sequence[Embeddings], ids: str | None = None) -> tuple[tuple[Emb
                 )
         return tuple(sides), None
     keys = [read_ids(side, ids) for side in sides]
+    if len({key.dtype.kind in "iu" for key in keys}) > 1:  # numbers in one file may be text in the other
+        keys = [key.astype(str) for key in keys]
     joined = []
     for side, key in zip(sides, keys, strict=True):
         if len(key) != side.rows:
