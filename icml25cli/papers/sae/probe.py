@@ -15,10 +15,12 @@ from torch import Tensor
 
 from icml25cli.core.embeddings import Embeddings
 from icml25cli.core.errors import InputError
+from icml25cli.core.progress import warn
 from icml25cli.papers.sae.model import SparseAutoencoder
 from icml25cli.papers.sae.nested import topk_code
 
 RATE, BATCH, EPOCHS, PATIENCE, TEST = 1e-3, 512, 100, 5, 0.2
+LITTLE = 0.1  # macro-F1 that a probe should have beyond the commonest class
 ROWS = 1024
 
 
@@ -69,6 +71,13 @@ def fit_probe(x: Float32[ndarray, "N d"], classes: Int64[ndarray, "N"], seed: in
             best, best_f1 = copy.deepcopy(linear), f1
         if waited == PATIENCE:
             break
+    commonest = np.full(len(held), np.bincount(classes).argmax())
+    plain = float(f1_score(classes[held], commonest, average="macro", zero_division=0))  # pyright: ignore[reportArgumentType] -- the stub knows the default alone
+    if best_f1 < plain + LITTLE:
+        warn(
+            f"the probe hardly knows the label: macro-F1 {best_f1:.2f} on {len(held)} rows, {plain:.2f} for the "
+            "commonest class alone; what is said of its probabilities says little"
+        )
     return Probe(best, best_f1)
 
 

@@ -1,5 +1,7 @@
 """The method: known answers, nested levels against the plain form, what training must leave, a known dictionary."""
 
+import warnings
+
 import numpy as np
 import pytest
 import torch
@@ -15,6 +17,7 @@ from icml25cli.papers.sae.methods import step
 from icml25cli.papers.sae.metrics import decoder_orthogonality, evaluate
 from icml25cli.papers.sae.model import Parameters, Scaling, SparseAutoencoder, geometric_median, initial
 from icml25cli.papers.sae.nested import decode, gradients, split, topk_code
+from icml25cli.papers.sae.probe import fit_probe
 from icml25cli.papers.sae.stability import matched_cosines
 from icml25cli.papers.sae.synthetic import dictionary, recovery
 from icml25cli.papers.sae.training import Trainer, train
@@ -221,3 +224,13 @@ def test_a_known_dictionary_is_recovered():
     fvu = [quality.fvu for quality in evaluate(model, held_out, (2, 3, 4, 8, 16, 64))]
     assert fvu[2] <= 0.13
     assert fvu == sorted(fvu, reverse=True)
+
+
+def test_a_probe_that_learnt_nothing_is_said():
+    x = np.random.default_rng(0).standard_normal((200, 8)).astype(np.float32)
+    rare = (np.arange(200) % 20 == 0).astype(int)
+    with pytest.warns(UserWarning, match="the probe hardly knows the label"):
+        fit_probe(x, rare, 0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fit_probe(np.repeat(x, 20, 0), (np.repeat(x, 20, 0)[:, 0] > 0).astype(int), 0)
