@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,15 @@ import pytest
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # A shell starts background jobs with SIGINT ignored, and every child inherits that; tests of Ctrl-C need it answered.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def signals() -> Iterator[None]:
+    """Answers to signals as they were: an interrupted main leaves them ignored, and later children would inherit that."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, answer in before.items():
+        signal.signal(number, answer)
 
 
 @dataclass(frozen=True)
