@@ -21,7 +21,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 @pytest.fixture(autouse=True)
 def signals() -> Iterator[None]:
-    """Answers to signals as they were: an interrupted main leaves them ignored, and later children would inherit that."""
+    """Answers to signals as they were: an interrupted main leaves them ignored, which later children would inherit."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     yield
     for number, answer in before.items():
