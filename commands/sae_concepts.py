@@ -235,6 +235,9 @@ def audit(
     rows = [
         {**row, "name": known.get(row["latent"], ("",))[0]} for row in examine(model, x, positive, chosen, seed=seed)
     ]
+    if chosen is not None:
+        left = model.config.n - len(chosen)
+        report.notes = [f"{left} latents without a valid name are left out; --all takes them, too."]
     report.params = {"verb": "audit", "rows": x.rows, "class": asked, **sae_options.about(model)}
     report.metrics = {"latents": len(rows), "significant": sum(row["p_adjusted"] < 0.05 for row in rows)}
     report.answer = {"status": "audited"}

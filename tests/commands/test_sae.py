@@ -227,6 +227,9 @@ def test_names_steering_search_and_audit(icml25, data, trained, tmp_path):
     first = done.json["rows"][0]
     assert first["p_adjusted"] < 1e-4
     assert first["to_zero_low"] <= first["to_zero"] <= first["to_zero_high"]
+    some = icml25("sae", "audit", trained, data / "x.npy", "--labels", data / "y.csv", *concept, "--json").json
+    left = len(done.json["rows"]) - len(some["rows"])
+    assert f"{left} latents without a valid name are left out; --all takes them, too." in some["notes"]
 
 
 def test_a_model_matches_itself(icml25, trained):
