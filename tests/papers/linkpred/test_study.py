@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from icml25cli.core.errors import InputError, UsageError
-from icml25cli.papers.linkpred import figures
+from icml25cli.papers.linkpred import figures, saved
 from icml25cli.papers.linkpred import study as study_module
 from icml25cli.papers.linkpred.counts import count_features, degree_features
 from icml25cli.papers.linkpred.encoders import load_encoder
@@ -357,12 +357,16 @@ def test_a_torn_model_is_refused_by_name(kept, name):
 def test_parameters_of_another_shape_and_other_weights_of_the_encoder_are_refused(kept):
     from safetensors.torch import load_file, save_file
 
+    state = load_file(kept / "model.safetensors")
     config = json.loads((kept / "config.json").read_text())
     config["encoder"]["identity"]["weights"] = "0" * 64
     (kept / "config.json").write_text(json.dumps(config))
+    with pytest.raises(InputError, match="or one was edited"):
+        load_model(kept)
+    sealed = {"config": saved._seal(config)}  # as by a program that wrote such a model
+    save_file(state, kept / "model.safetensors", metadata=sealed)
     with pytest.raises(InputError, match="other weights of random"):
         load_model(kept)
-    state = load_file(kept / "model.safetensors")
-    save_file({name: torch.zeros(3) for name in state}, kept / "model.safetensors")
+    save_file({name: torch.zeros(3) for name in state}, kept / "model.safetensors", metadata=sealed)
     with pytest.raises(InputError, match="damaged model"):
         load_model(kept)
