@@ -36,7 +36,7 @@ def bench(
     wd: own.Decay = 0.02,
     overlap: own.Overlap = False,
     aggregate: own.Aggregate = own.AggregateName.logit,
-    many_class: own.ManyClass = own.ManyClassName.alphabet,
+    many_class: own.ManyClass = own.ManyClassName.ecoc,
     fallback: own.Fallback = True,
     time_limit: own.TimeLimit = 60.0,
     jobs: opt.Jobs = 1,

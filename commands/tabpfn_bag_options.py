@@ -86,15 +86,9 @@ Overlap = Annotated[
     bool, typer.Option("--overlap", help="Queries may stand in their own context, as in the authors' code.")
 ]
 Aggregate = Annotated[AggregateName, typer.Option("--aggregate", help="What is averaged over paths.")]
-ManyClass = Annotated[
-    ManyClassName,
-    typer.Option("--many-class", help="Codes for more classes than the network has: of six symbols, or bits."),
-]
+ManyClass = Annotated[ManyClassName, typer.Option("--many-class", help="For more classes than the network has.")]
 Fallback = Annotated[
-    bool,
-    typer.Option(
-        "--fallback/--no-fallback", help="Let the network as it is speak, too, so far as validation rows say."
-    ),
+    bool, typer.Option("--fallback/--no-fallback", help="Predict by the network as it is where training is no better.")
 ]
 TimeLimit = Annotated[
     Any,

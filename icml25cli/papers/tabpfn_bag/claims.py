@@ -88,7 +88,7 @@ def alone_over_together(size: Size, method: str, *, copies: bool = False) -> Int
     """Mean loss of single paths over that of the ensemble; of ``copies``, of an ensemble of one path repeated."""
     gaps = []
     for model, split in zip(fitted(size, method), splits(size), strict=True):
-        predictor = model.predictor.members[0]
+        predictor = model.predictor
         scores = predictor.task_scores(model.schema.rows(split.held))
         if copies:
             scores = scores[:1].expand_as(scores)

@@ -34,7 +34,7 @@ def _network(net: Pfn) -> Row:
 
 def of_model(model: Model) -> tuple[Row, list[Row], list[Row]]:
     """The same of a loaded model."""
-    predictor, facts = model.predictor.members[0], dict(model.facts)
+    predictor, facts = model.predictor, dict(model.facts)
     history: list[Row] = [dict(zip(HISTORY, row, strict=False)) for row in facts.pop("history", [])]
     found: Row = {
         "kind": "model",

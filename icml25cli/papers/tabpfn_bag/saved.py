@@ -19,7 +19,6 @@ from torch import Tensor
 
 from icml25cli.core.errors import InputError, UsageError
 from icml25cli.core.files import atomic_path
-from icml25cli.papers.tabpfn_bag.blend import Blend
 from icml25cli.papers.tabpfn_bag.columns import Schema
 from icml25cli.papers.tabpfn_bag.contexts import Tasks
 from icml25cli.papers.tabpfn_bag.encoders import EncoderConfig, PathEncoder, Rows
@@ -30,7 +29,7 @@ from icml25cli.papers.tabpfn_bag.local import LocalEnsemble
 from icml25cli.papers.tabpfn_bag.model import Model, Options
 from icml25cli.papers.tabpfn_bag.network import Pfn, PfnConfig
 
-FORMAT = "icml25/tabpfn-bag/2"
+FORMAT = "icml25/tabpfn-bag/1"
 TENSORS, DOCUMENT = "model.safetensors", "model.json"
 LARGEST_DOCUMENT = 2**26  # bytes
 STAMP = (1980, 1, 1, 0, 0, 0)  # the same model is the same file whenever it is written
@@ -43,40 +42,16 @@ def save_model(model: Model, path: Path, *, force: bool = False) -> None:
         OutputError: the file exists (without ``force``) or cannot be written.
     """
     tensors = model.schema.tensors()
-    members, nets = [], []
-    for i, member in enumerate(model.predictor.members):
-        described, own = _packed(member)
-        if isinstance(member, Ensemble | LocalEnsemble):
-            if member.net not in nets:
-                tensors |= {f"net{len(nets)}.{name}": _narrow(v) for name, v in member.net.state_dict().items()}
-                nets.append(member.net)
-            described["net"] = nets.index(member.net)
-        members.append(described)
-        tensors |= {f"member{i}.{name}": value for name, value in own.items()}
+    predictor, tasks = model.predictor, model.predictor.tasks
     document: dict[str, Any] = {
         "format": FORMAT,
         "classes": model.classes,
         "schema": model.schema.document(),
         "options": asdict(model.options),
         "facts": model.facts,
-        "powers": model.predictor.powers,
-        "members": members,
-        "nets": [asdict(net.config) for net in nets],
+        "aggregate": predictor.aggregate,
+        "alphabet": tasks.alphabet,
     }
-    parts = {
-        TENSORS: save({name: value.detach().contiguous() for name, value in tensors.items()}),
-        DOCUMENT: json.dumps(document, ensure_ascii=False, allow_nan=True).encode("utf-8", "backslashreplace"),
-    }
-    with atomic_path(path, force=force) as temporary, zipfile.ZipFile(temporary, "w") as archive:
-        for name, content in parts.items():
-            archive.writestr(zipfile.ZipInfo(name, STAMP), content)
-
-
-def _packed(predictor: Predictor) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """What a predictor is beside its network: numbers and words, and tensors."""
-    tasks = predictor.tasks
-    document: dict[str, Any] = {"aggregate": predictor.aggregate, "alphabet": tasks.alphabet}
-    tensors: dict[str, Tensor] = {}
     for name in ("path", "symbols", "group"):
         tensors[f"tasks.{name}"] = torch.from_numpy(getattr(tasks, name).copy())
     if predictor.weights is not None:
@@ -86,6 +61,8 @@ def _packed(predictor: Predictor) -> tuple[dict[str, Any], dict[str, Tensor]]:
         tensors |= {f"head.{name}": value for name, value in predictor.head.state_dict().items()}
     elif isinstance(predictor, Ensemble | LocalEnsemble):
         document |= {"kind": "local" if isinstance(predictor, LocalEnsemble) else "ensemble"}
+        document["net"] = asdict(predictor.net.config)
+        tensors |= {f"net.{name}": _narrow(value) for name, value in predictor.net.state_dict().items()}
         rows, labels = predictor.rows, predictor.labels
         if isinstance(predictor, Ensemble):
             used, contexts = np.unique(np.stack(predictor.contexts), return_inverse=True)
@@ -98,7 +75,13 @@ def _packed(predictor: Predictor) -> tuple[dict[str, Any], dict[str, Tensor]]:
         elif isinstance(predictor.paths, RawPaths):
             document["raw"] = {"paths": predictor.paths.paths, "columns": predictor.paths.columns}
             tensors |= {f"raw.{name}": value for name, value in predictor.paths.state.items()}
-    return document, tensors
+    parts = {
+        TENSORS: save({name: value.detach().contiguous() for name, value in tensors.items()}),
+        DOCUMENT: json.dumps(document, ensure_ascii=False, allow_nan=True).encode("utf-8", "backslashreplace"),
+    }
+    with atomic_path(path, force=force) as temporary, zipfile.ZipFile(temporary, "w") as archive:
+        for name, content in parts.items():
+            archive.writestr(zipfile.ZipInfo(name, STAMP), content)
 
 
 def _narrow(weight: Tensor) -> Tensor:
@@ -131,23 +114,6 @@ def load_model(path: Path) -> Model:
 
 
 def _assembled(document: dict[str, Any], tensors: dict[str, Tensor]) -> Model:
-    nets = [_net(sizes, _part(tensors, f"net{i}.")) for i, sizes in enumerate(document["nets"])]
-    members = [_unpacked(one, _part(tensors, f"member{i}."), nets) for i, one in enumerate(document["members"])]
-    known = {f.name for f in fields(Options)}
-    options = Options(**{k: v for k, v in document["options"].items() if k in known and k != "recipe"})
-    options = replace(options, recipe=Recipe(**document["options"]["recipe"]))
-    schema = Schema.from_document(document["schema"], tensors)
-    predictor = Blend(tuple(members), tuple(map(float, document["powers"])))
-    return Model(document["classes"], schema, predictor, options, document["facts"])
-
-
-def _net(sizes: dict[str, Any], weights: dict[str, Tensor]) -> Pfn:
-    net = Pfn(PfnConfig(**sizes))
-    net.load_state_dict({name: value.float() for name, value in weights.items()})
-    return net.eval().requires_grad_(False)
-
-
-def _unpacked(document: dict[str, Any], tensors: dict[str, Tensor], nets: list[Pfn]) -> Predictor:
     tasks = Tasks(
         *(tensors[f"tasks.{name}"].numpy() for name in ("path", "symbols", "group")), alphabet=document["alphabet"]
     )
@@ -158,7 +124,9 @@ def _unpacked(document: dict[str, Any], tensors: dict[str, Tensor], nets: list[P
         head.load_state_dict(_part(tensors, "head."))
         predictor = HeadPredictor(head.eval(), tasks, aggregate)
     else:
-        net = nets[document["net"]]
+        net = Pfn(PfnConfig(**document["net"]))
+        net.load_state_dict({name: value.float() for name, value in _part(tensors, "net.").items()})
+        net.eval().requires_grad_(False)
         rows = Rows(tensors["rows.numbers"], tensors["rows.codes"].long())
         labels = tensors["labels"].numpy()
         if "encoder" in document:
@@ -172,7 +140,11 @@ def _unpacked(document: dict[str, Any], tensors: dict[str, Tensor], nets: list[P
             contexts = list(tensors["contexts"].numpy())
             predictor = Ensemble(net, paths, tasks, rows, labels, contexts, aggregate)
     predictor.weights = tensors["weights"].numpy() if "weights" in tensors else None
-    return predictor
+    known = {f.name for f in fields(Options)}
+    options = Options(**{k: v for k, v in document["options"].items() if k in known and k != "recipe"})
+    options = replace(options, recipe=Recipe(**document["options"]["recipe"]))
+    schema = Schema.from_document(document["schema"], tensors)
+    return Model(document["classes"], schema, predictor, options, document["facts"])
 
 
 def _encoder_config(document: dict[str, Any]) -> EncoderConfig:

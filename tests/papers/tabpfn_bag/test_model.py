@@ -66,23 +66,13 @@ def test_training_lowers_the_loss_and_leaves_the_network_as_it_was():
     assert all(weight.grad is None for weight in net.parameters())
 
 
-def test_training_that_went_wrong_counts_less_than_the_network_as_it_is():
-    frame, y = table(800)
-    options = replace(QUICK, recipe=replace(QUICK.recipe, epochs=1, rate=1.0))
-    facts = fit_model(frame, y, load_net(), options).facts
-    assert facts["validation_log_loss"] > 2 * facts["frozen_validation_log_loss"]
-    assert facts["power"] < 0.9 * facts["frozen_power"]
-
-
-def test_both_count_where_both_are_right_and_come_back_from_one_file(tmp_path):
+def test_what_does_not_beat_the_network_falls_back():
     frame, y = table()
-    model = fit_model(frame, y, load_net(), replace(QUICK, recipe=replace(QUICK.recipe, epochs=6)))
-    assert len(model.predictor.members) == 2
-    save_model(model, tmp_path / "m")
-    again = load_model(tmp_path / "m")
-    np.testing.assert_allclose(again.probabilities(frame), model.probabilities(frame), atol=1e-6)
-    trained, frozen = again.predictor.members
-    assert trained.net is frozen.net  # type: ignore[attr-defined]
+    shuffled = y.sample(frac=1, random_state=0).reset_index(drop=True)
+    options = replace(QUICK, recipe=replace(QUICK.recipe, epochs=1, rate=1.0))
+    model = fit_model(frame, shuffled, small_net(), options)
+    worse = model.facts["validation_log_loss"] >= model.facts["frozen_validation_log_loss"]
+    assert worse == (model.facts["used"] == "frozen")
 
 
 @pytest.mark.parametrize("many", ["ecoc", "alphabet"])
