@@ -30,7 +30,11 @@ def test_the_best_subtask_over_weighted_checkpoints(subtasks, wanted):
     np.testing.assert_allclose(found.parts.sum(1), found.total, atol=1e-6)
 
 
-@given(arrays(np.float32, (4, 5), elements=st.floats(-1e4, 1e4, width=32)), st.floats(0.015625, 1024, width=32))
+# Subnormal numbers have too few digits left to be scaled in float32 at all.
+NORMAL = st.floats(-1e4, 1e4, width=32, allow_subnormal=False)
+
+
+@given(arrays(np.float32, (4, 5), elements=NORMAL), st.floats(0.015625, 1024, width=32))
 def test_the_length_of_a_row_does_not_matter(rows, scale):
     np.testing.assert_allclose(normalized(rows * np.float32(scale)), normalized(rows), atol=1e-3)
 
