@@ -86,7 +86,13 @@ Overlap = Annotated[
     bool, typer.Option("--overlap", help="Queries may stand in their own context, as in the authors' code.")
 ]
 Aggregate = Annotated[AggregateName, typer.Option("--aggregate", help="What is averaged over paths.")]
-ManyClass = Annotated[ManyClassName, typer.Option("--many-class", help="For more classes than the network has.")]
+ManyClass = Annotated[
+    ManyClassName,
+    typer.Option(
+        "--many-class",
+        help="For more classes than the network has: codes of bits (ecoc), or of six symbols (alphabet).",
+    ),
+]
 Fallback = Annotated[
     bool, typer.Option("--fallback/--no-fallback", help="Predict by the network as it is where training is no better.")
 ]

@@ -9,7 +9,7 @@ Knows small integer matrices. Does not know rows of tables or networks.
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from math import ceil, log2
+from math import ceil, log, log2
 
 import numpy as np
 from jaxtyping import Float64, Int64
@@ -69,19 +69,15 @@ def binary_code(classes: int, length: int, seed: int = 0, *, least: int = LEAST)
         length += 1
 
 
-def alphabet_code(classes: int, alphabet: int, seed: int = 0) -> Code:
-    """Columns that share classes out evenly among ``alphabet`` symbols; as many as tabpfn-extensions would take.
+def alphabet_code(classes: int, alphabet: int, length: int, seed: int = 0) -> Code:
+    """Columns that share classes out evenly among ``alphabet`` symbols; longer than asked where rows would be the same.
 
     Raises:
         UsageError: fewer than 3 classes, or fewer than 2 symbols.
     """
     if classes < 3 or alphabet < 2:
         raise UsageError(f"there is no code of {classes} classes in {alphabet} symbols", hint="give more of them")
-    digits = 1
-    while alphabet**digits < classes:
-        digits += 1
-    base = max(digits, ceil(classes / (alphabet - 1)))
-    length = max(base, min(4 * base, 4 * digits))
+    length = max(length, ceil(log(classes, alphabet)))
 
     def draw(rng: np.random.Generator, number: int) -> ndarray:
         order = rng.random((number, classes, length)).argsort(1)

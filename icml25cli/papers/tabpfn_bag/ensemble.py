@@ -74,15 +74,19 @@ class Ensemble(Predictor):
 
     @torch.inference_mode()
     def encode(self) -> Context:
-        """Keys and values of every task's context, computed once."""
+        """Keys and values of every task's context, computed once, and once for a row that a bootstrap drew twice."""
         if self._context is None:
-            used = range(max(self.tasks.path) + 1)
-            x = [self.paths(self.rows.take(torch.from_numpy(self.contexts[k])), slice(k, k + 1))[0] for k in used]
-            labels = [
-                s[self.labels[self.contexts[k]]] for k, s in zip(self.tasks.path, self.tasks.symbols, strict=True)
+            used = [np.unique(self.contexts[k], return_counts=True) for k in range(max(self.tasks.path) + 1)]
+            most = max(len(index) for index, _ in used)
+            shown = np.stack([np.pad(index, (0, most - len(index)), mode="edge") for index, _ in used])
+            counts = torch.from_numpy(np.stack([np.pad(count, (0, most - len(count))) for _, count in used]))
+            x = [
+                self.paths(self.rows.take(torch.from_numpy(index)), slice(k, k + 1))[0] for k, index in enumerate(shown)
             ]
-            stacked = torch.stack([x[k] for k in self.tasks.path])
-            self._context = self.net.encode(stacked, torch.from_numpy(np.stack(labels)))
+            labels = [s[self.labels[shown[k]]] for k, s in zip(self.tasks.path, self.tasks.symbols, strict=True)]
+            path = torch.from_numpy(self.tasks.path)
+            repeated = None if bool((counts == 1).all()) else counts[path]
+            self._context = self.net.encode(torch.stack(x)[path], torch.from_numpy(np.stack(labels)), repeated)
         return self._context
 
     @torch.inference_mode()

@@ -34,21 +34,31 @@ class PfnConfig:
 
 @dataclass(frozen=True)
 class Context:
-    """What queries need of a context: keys and values of its rows, from the first layer to the last."""
+    """What queries need of a context: keys and values of its rows, from the first layer to the last.
 
-    keys: tuple[Float[Tensor, "batch heads rows head_width"], ...]
-    values: tuple[Float[Tensor, "batch heads rows head_width"], ...]
+    Attributes:
+        rows: of the context, each as often as it stands there.
+        bias: logarithms of how often each does; none where each stands there once.
+    """
+
+    keys: tuple[Float[Tensor, "batch heads distinct head_width"], ...]
+    values: tuple[Float[Tensor, "batch heads distinct head_width"], ...]
+    rows: int
+    bias: Float[Tensor, "batch 1 1 distinct"] | None = None
 
 
 def attend(
     queries: Float[Tensor, "batch heads queries head_width"],
     keys: Float[Tensor, "batch heads rows head_width"],
     values: Float[Tensor, "batch heads rows head_width"],
+    bias: Float[Tensor, "batch 1 1 rows"] | None = None,
 ) -> Float[Tensor, "batch heads queries head_width"]:
-    """Softmax attention without a mask."""
-    if queries.dtype == torch.bfloat16 and torch.is_grad_enabled():  # the fused kernel's backward is thrice as slow
+    """Softmax attention; ``bias`` is added to the scores of keys."""
+    if bias is None and queries.dtype == torch.bfloat16 and torch.is_grad_enabled():
+        # The fused kernel's backward is thrice as slow.
         return (queries * queries.shape[-1] ** -0.5 @ keys.transpose(-1, -2)).softmax(-1) @ values
-    return scaled_dot_product_attention(queries, keys, values)
+    mask = None if bias is None else bias.expand(*queries.shape[:3], -1)  # the fused kernel takes it whole alone
+    return scaled_dot_product_attention(queries, keys, values, mask)
 
 
 class Layer(nn.Module):
@@ -77,10 +87,16 @@ class Layer(nn.Module):
         return self.split(keys), self.split(values)
 
     def forward(
-        self, x: Float[Tensor, "batch rows width"], normed: Tensor, keys: Tensor, values: Tensor
+        self,
+        x: Float[Tensor, "batch rows width"],
+        normed: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        shown: int,
+        bias: Tensor | None = None,
     ) -> Float[Tensor, "batch rows width"]:
-        queries = self.split(self.query(normed)) * (1 + self.sharpening * log(keys.shape[2] / CONTEXT_UNIT))
-        seen = attend(queries, keys, values)
+        queries = self.split(self.query(normed)) * (1 + self.sharpening * log(shown / CONTEXT_UNIT))
+        seen = attend(queries, keys, values, bias)
         x = x + self.out(seen.transpose(1, 2).flatten(2))
         return x + self.down(gelu(self.up(self.norm_mlp(x))))
 
@@ -102,8 +118,20 @@ class Pfn(nn.Module):
         self.head_hidden = nn.Linear(config.width, config.hidden)
         self.head = nn.Linear(config.hidden, config.classes)
 
-    def encode(self, rows: Float[Tensor, "batch context columns"], labels: Int64[Tensor, "batch context"]) -> Context:
-        """Keys and values of labelled rows in every layer. Labels are in [0, classes)."""
+    def encode(
+        self,
+        rows: Float[Tensor, "batch context columns"],
+        labels: Int64[Tensor, "batch context"],
+        counts: Int64[Tensor, "batch context"] | None = None,
+    ) -> Context:
+        """Keys and values of labelled rows in every layer. Labels are in [0, classes).
+
+        Args:
+            counts: how often each row stands in the context, where it is more than once; 0 for one that fills up a
+                batch. Rows that are the same have the same keys and values, which count that many times.
+        """
+        shown = rows.shape[1] if counts is None else int(counts[0].sum())
+        bias = None if counts is None else counts.to(rows.dtype).log()[:, None, None]
         x = self.row(rows) + self.label(labels)
         keys, values = [], []
         for i, layer in enumerate(self.layers):
@@ -112,8 +140,8 @@ class Pfn(nn.Module):
             keys.append(k)
             values.append(v)
             if i + 1 < len(self.layers):  # nobody reads what the context's rows become in the last layer
-                x = layer(x, normed, k, v)
-        return Context(tuple(keys), tuple(values))
+                x = layer(x, normed, k, v, shown, bias)
+        return Context(tuple(keys), tuple(values), shown, bias)
 
     def predict(
         self, context: Context, rows: Float[Tensor, "batch queries columns"]
@@ -121,7 +149,7 @@ class Pfn(nn.Module):
         """Logits of queries, each independent of the others; of C classes in use the first C columns count."""
         x = self.row(rows) + self.label.weight[-1]
         for layer, keys, values in zip(self.layers, context.keys, context.values, strict=True):
-            x = layer(x, layer.norm_attention(x), keys, values)
+            x = layer(x, layer.norm_attention(x), keys, values, context.rows, context.bias)
         return self.head(gelu(self.head_hidden(self.norm(x)))).float()
 
     def forward(

@@ -40,10 +40,12 @@ def test_a_code_that_is_too_close_grows():
 
 def test_length_and_alphabet():
     assert binary_length(26, 8) == 19
-    code = alphabet_code(26, 10)
+    code = alphabet_code(26, 10, 8)
     assert code.matrix.max() == 9
     assert code.distance >= 3
     assert np.bincount(code.matrix[:, 0]).max() == 3
+    assert alphabet_code(26, 6, 19).distance >= 12  # of bits it is 6
+    assert alphabet_code(26, 6, 1).matrix.shape[1] == 2
 
 
 def test_few_classes_have_no_code():

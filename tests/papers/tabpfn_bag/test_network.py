@@ -110,6 +110,19 @@ def test_a_cached_context_answers_as_one_computed_anew_and_serves_more_queries()
     torch.testing.assert_close(chunks, net(x, y, q), atol=1e-5, rtol=1e-5)
 
 
+def test_rows_that_stand_several_times_in_a_context_are_computed_once_and_count_as_often():
+    net, (x, y, q) = net_of(), table(rows=6)
+    counts = torch.tensor([[1, 3, 1, 2, 1, 2], [4, 1, 5, 0, 0, 0]])  # of the second table three rows only
+    repeated = [
+        index.repeat_interleave(count) for index, count in zip(torch.arange(6).expand(2, 6), counts, strict=True)
+    ]
+    whole = torch.stack([x[i, index] for i, index in enumerate(repeated)])
+    labels = torch.stack([y[i, index] for i, index in enumerate(repeated)])
+    context = net.encode(x, y, counts)
+    assert context.keys[0].shape[2] == 6
+    torch.testing.assert_close(net.predict(context, q), net(whole, labels, q), atol=1e-5, rtol=1e-5)
+
+
 def test_the_cache_holds_keys_and_values_of_the_context_alone():
     context = net_of().encode(*table(rows=12)[:2])
     assert len(context.keys) == len(context.values) == SMALL.layers
@@ -124,7 +137,8 @@ def test_queries_need_nothing_of_the_context_but_the_cache(monkeypatch):
     monkeypatch.setattr(
         network, "attend", lambda queries, *rest: seen.append(queries.shape[2]) or attend(queries, *rest)
     )
-    copied = Context(*(tuple(part.clone() for part in parts) for parts in (context.keys, context.values)))
+    keys, values = (tuple(part.clone() for part in parts) for parts in (context.keys, context.values))
+    copied = Context(keys, values, context.rows)
     assert torch.equal(net.predict(copied, q), expected)
     assert seen == [q.shape[1]] * SMALL.layers
 
@@ -157,7 +171,9 @@ def test_attention_stays_sharp_over_more_rows():
         layer.out.weight.copy_(torch.eye(2))
         layer.down.weight.zero_()
         layer.down.bias.zero_()
-        shares.append(layer(torch.zeros(1, 1, 2), torch.tensor([[[1.0, 0.0]]]), keys, values)[0, 0, 0].item())
+        shares.append(
+            layer(torch.zeros(1, 1, 2), torch.tensor([[[1.0, 0.0]]]), keys, values, keys.shape[2])[0, 0, 0].item()
+        )
     assert shares[1] > shares[0] > 0.9
 
 
