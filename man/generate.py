@@ -1,7 +1,8 @@
 """Write the manual pages from the program itself: `python man/generate.py [DIRECTORY]`.
 
 Every option, argument and verb comes from the Typer app, so a page cannot say what the program does not do. The
-EXAMPLES come from examples.toml. Pages carry no date: the same program gives the same pages.
+EXAMPLES come from examples.toml, what COLUMNS of reports say from columns.toml. Pages carry no date: the same program
+gives the same pages.
 """
 
 from __future__ import annotations
@@ -94,6 +95,17 @@ def examples(name: str) -> list[str]:
     return lines
 
 
+def columns(name: str) -> list[str]:
+    """What the report's columns say, where they are explained."""
+    table = tomllib.loads((HERE / "columns.toml").read_text(encoding="utf-8"))
+    if name not in table:
+        return []
+    lines = [".SH COLUMNS", *paragraphs("What the report's main columns say; in JSON, _ stands for a space.")]
+    for column, says in (table[name] | table["every"]).items():
+        lines += [".TP", f"\\fB{escape(column)}\\fR", escape(says)]
+    return lines
+
+
 def common_tail(name: str) -> list[str]:
     prefix = "_".join([ENVIRONMENT_PREFIX, *([name.upper().replace("-", "_")] if name != "icml25" else [])])
     lines = [
@@ -162,7 +174,7 @@ def command_page(entry: Command) -> str:
     else:
         lines += [*usage(name, command), ".SH DESCRIPTION"]
         lines += verb_section(name, command, None)
-    lines += [*examples(entry.name), *common_tail(entry.name)]
+    lines += [*columns(entry.name), *examples(entry.name), *common_tail(entry.name)]
     if isinstance(entry, Paper):
         lines += [".SH SOURCE", *paragraphs(f"{entry.authors}. {entry.title}. ICML 2025. {entry.link}")]
     return "\n".join([*lines, ".SH SEE ALSO", "\\fBicml25\\fR(1)"]) + "\n"

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from icml25cli.catalog import COMMANDS
+from icml25cli.catalog import COMMANDS, Paper
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -100,6 +100,23 @@ def test_every_manual_page_has_examples_that_name_its_command():
         if command.module:
             text = (ROOT / "man" / f"icml25-{name}.1").read_text(encoding="utf-8")
             assert f"icml25 {name}".replace("-", "\\-") in text.partition(".SH EXAMPLES")[2]
+
+
+def first_columns(name: str) -> list[str]:
+    """Columns of the first table that README shows of a command."""
+    section = README.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+    header = re.search(r"\n  (.+)\n ─+\n", section)
+    assert header is not None, name
+    return re.split(r" {2,}", header[1].strip())
+
+
+@pytest.mark.parametrize(
+    "name", [*(name for name, command in COMMANDS.items() if command.module and isinstance(command, Paper)), "evaluate"]
+)
+def test_the_manual_explains_the_columns_that_readme_shows(name):
+    explained = (ROOT / "man" / f"icml25-{name}.1").read_text(encoding="utf-8").partition(".SH COLUMNS")[2]
+    missing = [column for column in first_columns(name) if f"\\fB{column}\\fR" not in explained]
+    assert not [column for column in missing if column not in ("method", "model")]
 
 
 def test_the_wheel_holds_one_package_with_its_data(tmp_path):

@@ -26,25 +26,6 @@ NEIGHBOURS = ("mknn", "cknna", "cknna_sym", "cycle", "cycle_swapped", "lcs", "ed
 SUBSPACES = ("svcca", "cca", "cca_square", "pwcca", "procrustes")
 PAIRS = ("cka_rbf", "rsa")
 METRICS = (*LINEAR[:1], "mknn", *LINEAR[1:], *NEIGHBOURS[1:], *SUBSPACES, *PAIRS)
-SAYS = {
-    "ucka": "unbiased linear CKA, with its sign",
-    "mknn": "share of the k nearest neighbours that both have",
-    "cka": "biased linear CKA",
-    "cmd": "cosine of the uncentred kernels",
-    "cknna": "CKNNA: unbiased CKA over mutual neighbours; cknna_sym is its mean over both orders",
-    "cknna_sym": "CKNNA's mean over both orders",
-    "cycle": "share of rows that a neighbour by B has as neighbour by A; cycle_swapped the other way round",
-    "cycle_swapped": "the cycle the other way round",
-    "lcs": "longest common subsequence of neighbours in order, over k",
-    "edit": "1 - Levenshtein distance of neighbours in order, over k",
-    "svcca": "mean canonical correlation of the leading singular vectors",
-    "cca": "mean canonical correlation",
-    "cca_square": "mean squared canonical correlation",
-    "pwcca": "canonical correlations weighted by what they explain of A",
-    "procrustes": "nuclear norm of the cross-covariance over both lengths",
-    "cka_rbf": "biased CKA of Gaussian kernels",
-    "rsa": "Spearman correlation of the distances of pairs",
-}
 SQUARE_ROWS = 5000  # up to which n x n numbers are held, and linear metrics are permuted
 PAIR_ROWS = 1024  # drawn for metrics of all pairs
 QUERY_ROWS, ALL_QUERIES = 4096, 50_000  # neighbours of so many rows are sought where there are more than so many
