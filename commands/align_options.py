@@ -32,7 +32,10 @@ class Form(StrEnum):
 FORMATS = ".npy, .npz, .safetensors, .parquet or .pt; FILE:KEY where it holds several"
 First = Annotated[str, typer.Argument(metavar="A", help=f"One item a row: {FORMATS}; or digits-left, built in.")]
 Second = Annotated[str, typer.Argument(metavar="B", help="The same items by another encoder; or digits-right.")]
-Metric = Annotated[str, typer.Option("--metric", metavar="LIST|all", help="ucka, mknn, cka, cknna, svcca, rsa ...; all: man icml25-align.")]
+Metric = Annotated[
+    str,
+    typer.Option("--metric", metavar="LIST|all", help="ucka, mknn, cka ...; all: man icml25-align."),
+]
 K = Annotated[int, typer.Option("--k", min=1, help="Nearest neighbours.")]
 Permutations = Annotated[int, typer.Option("--null", min=0, max=100_000, help="Orders of B's rows that chance is.")]
 Normalize = Annotated[
