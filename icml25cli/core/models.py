@@ -372,10 +372,18 @@ def load_tokenizer(source: ModelSource) -> PreTrainedTokenizerBase:
             tokenizer: Any = AutoTokenizer.from_pretrained(
                 str(source.path), local_files_only=True, trust_remote_code=source.trust_remote_code
             )
+            _keep_no_words(tokenizer)
             tokenizer(["a word"], verbose=False)  # some fields are looked at only then
             return tokenizer
         except Exception as error:  # its parsers raise plain Exception
             raise InputError(f"the tokenizer in {source.path} cannot be read: {first_line(error)}") from error
+
+
+def _keep_no_words(tokenizer: Any) -> None:
+    """Turn off a tokenizer's memory of words, which threads keep beyond its life: megabytes a model, in a service."""
+    kept = getattr(getattr(tokenizer, "backend_tokenizer", None), "model", None)
+    if hasattr(kept, "_resize_cache"):  # of BPE and Unigram
+        kept._resize_cache(0)  # type: ignore[union-attr]
 
 
 def load_classifier(path: Path, device: str = "cpu") -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
@@ -396,6 +404,7 @@ def load_classifier(path: Path, device: str = "cpu") -> tuple[PreTrainedModel, P
                 str(path), dtype="float32", local_files_only=True, use_safetensors=True, output_loading_info=True
             )
             tokenizer: Any = AutoTokenizer.from_pretrained(str(path), local_files_only=True)
+            _keep_no_words(tokenizer)
         except Exception as error:  # as for language models
             raise InputError(f"{path} cannot be loaded: {first_line(error)}") from error
     model, loading = loaded

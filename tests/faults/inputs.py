@@ -78,4 +78,7 @@ def by_hand(folder: Path) -> None:
     np.savez(folder / "edges.npz", edge_index=edges.T)
     np.save(folder / "features.npy", rng.standard_normal((len(club), 3)).astype(np.float32))
     (folder / "pairs.csv").write_text("a,b\n0,33\n5,20\n")
+    many = rng.standard_normal((20_000, 16)).astype(np.float32)  # from so many rows on, align keeps what it did
+    np.save(folder / "many.npy", many)
+    np.save(folder / "more.npy", many + rng.standard_normal(many.shape).astype(np.float32))
     make_model(folder / "model")

@@ -24,6 +24,10 @@ JOBS = {
     "sae": "sae encode {sae} {rows.npy} -o {out}.npz --force --threads 1",
     "prune": "prune plan {model} --method magnitude-sp -o {out}.json --force --fresh --threads 1 --calib-tokens 256",
     "evaluate": "evaluate {model} --text {text.txt} --tokens 64 --window 32 --threads 1",
+    "tabpfn-bag": "tabpfn-bag predict {beta.icml25tab} {people.csv} -o {out}.csv --force --threads 1",
+    "align": "align run {rows.npy} {encoder-1.npy} --null 20 --no-ci --threads 1 --json",
+    "select-data": "select-data score {pool.jsonl} --val {ask.jsonl} --method loss --model {model} -o {out}.csv "
+    "--force --fresh --max-length 64 --threads 1",
 }
 
 

@@ -1,17 +1,15 @@
-"""The same seed is the same answer; a run that is stopped anywhere and repeated is the run that was not stopped."""
+"""The same seed is the same answer, on any number of threads to a tolerance; a run that is stopped anywhere and
+repeated is the run that was not stopped."""
 
-import json
 import random
 import signal
 import subprocess
 import time
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
-from safetensors.numpy import load_file
 
+from tests.faults.answers import answer_of, disagreement, products
 from tests.faults.jobs import Job
 from tests.faults.test_surroundings import VERBS, each
 
@@ -21,44 +19,16 @@ LONG = (  # seconds of work in units that are kept
     Job("prune run {x} --baseline flap --baseline random --no-speed -o {out} " + SHORT, "model"),
     Job("linkpred run {x} --runs 2 --epochs 60 --baseline base -o {out}", "edges.csv"),
     Job("sae train {x} -o {out} --expansion 4 --levels 2,4,8,16,32,64 --epochs 120 --batch 8 --ks 2,4", "rows.npy"),
+    Job("tabpfn-bag fit {x} --target kind --k 2 --epochs 20 --context-size 32 -o {out}", "people.csv"),
+    Job("align run {x} {more.npy} --null 20 --no-ci", "many.npy"),
+    Job(
+        "select-data run {x} --val {ask.jsonl} --budget 3 --baseline bm25 -o {out} --model {model} "
+        "--reward regex:^(?:..)*$ --checkpoints all --epochs 4 --batch-size 2 --lora-r 2 --lora-alpha 4 "
+        "--max-length 64 --mc 4 --max-new-tokens 16 --proj-dim 16 --projector countsketch",
+        "pool.jsonl",
+    ),
     Job("formulate bench {x} -o {out}", "problems.jsonl"),
 )
-VOLATILE = (
-    "second",
-    "elapsed",
-    "tokens_per",
-    "speed",
-    "load",
-    "host",
-    "output",
-    "path",
-    "date",
-    "peak",
-    "memory",
-    "timings",
-)
-
-
-def settled(report: Any) -> Any:
-    """A report without times, paths and places, which may differ."""
-    if isinstance(report, dict):
-        return {k: settled(v) for k, v in report.items() if not any(word in k for word in VOLATILE)}
-    if isinstance(report, list):
-        return [settled(item) for item in report]
-    return report
-
-
-def tensors(folder: Path) -> dict[str, np.ndarray]:
-    return {
-        f"{file.relative_to(folder)}:{name}": array
-        for file in sorted(folder.rglob("*.safetensors"))
-        for name, array in load_file(file).items()
-    }
-
-
-def answer_of(report: dict[str, Any]) -> Any:
-    return settled({key: report[key] for key in ("metrics", "rows", "tables") if key in report})
-
 
 JUDGED = [job for job in VERBS if job.command != "formulate" or "bench" not in job.words]
 
@@ -68,12 +38,12 @@ def test_the_same_seed_is_the_same_answer(job: Job, sound: Path, trial, tmp_path
     at = {path.name: path for path in sound.iterdir()}
     answers = []
     for i in range(2):
-        fresh = {"ICML25_CACHE_DIR": str(tmp_path / f"cache-{i}")}
-        done = trial([*job.line(at[job.takes], tmp_path / f"out-{i}", at), "--json"], env=fresh).done
+        out, fresh = tmp_path / f"out-{i}", {"ICML25_CACHE_DIR": str(tmp_path / f"cache-{i}")}
+        done = trial([*job.line(at[job.takes], out, at), "--json"], env=fresh).done
         assert done.code == 0, done.err
-        answers.append(answer_of(json.loads(done.out)))
-    assert answers[0] == answers[1]
-    assert str(answers[0]) != "{}"
+        answers.append((answer_of(done.out, out), products(out)))
+    assert disagreement(answers[0], answers[1]) == 0
+    assert any(answers[0])
 
 
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda stop: stop.name)
@@ -123,24 +93,26 @@ def test_a_run_stopped_anywhere_and_repeated_is_the_run_that_was_not(
         resumed = start("stopped")
         out, err = resumed.communicate(timeout=300)
         assert resumed.returncode == 0, err
-    assert answer_of(json.loads(out)) == answer_of(json.loads(expected))
-    ours, theirs = tensors(tmp_path / "stopped"), tensors(tmp_path / "whole")
-    assert ours.keys() == theirs.keys()
-    assert all(np.array_equal(ours[name], theirs[name]) for name in theirs)
+    ours, theirs = tmp_path / "stopped", tmp_path / "whole"
+    assert disagreement(answer_of(out, ours), answer_of(expected, theirs)) == 0
+    assert disagreement(products(ours), products(theirs)) == 0
 
 
-@each(list(LONG[:4]), "two at once")
+@each(list(LONG[:-1]), "two at once")
 def test_of_two_runs_in_one_folder_the_second_is_told_of_the_first(
     job: Job, sound: Path, program, environment, tmp_path
 ):
     at = {path.name: path for path in sound.iterdir()}
     line = [program, *job.line(at[job.takes], tmp_path / "out", at), "--threads", "1"]
     pipes = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True}
+    environment["ICML25_CACHE_DIR"] = str(tmp_path / "cache")
     first = subprocess.Popen(line, env=environment, cwd=tmp_path, **pipes)
     while not list(tmp_path.rglob("lock")):
         assert first.poll() is None, first.communicate()
         time.sleep(0.02)
+    first.send_signal(signal.SIGSTOP)  # it could be done before the second looks
     second = subprocess.run(line, env=environment, cwd=tmp_path, **pipes)
+    first.send_signal(signal.SIGCONT)
     _, err = first.communicate(timeout=300)
     assert first.returncode == 0, err
     assert second.returncode in (3, 74), second.stderr
