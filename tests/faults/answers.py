@@ -3,11 +3,13 @@
 import io
 import json
 import math
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors.torch import load_file
+import pandas as pd
+from safetensors.torch import load
 
 VOLATILE = (
     "second",
@@ -23,6 +25,7 @@ VOLATILE = (
     "peak",
     "memory",
     "timings",
+    "history",  # of losses, with their seconds
 )
 
 
@@ -51,23 +54,24 @@ def products(out: Path) -> dict[str, Any]:
         for file in sorted(place.rglob("*")) if place.is_dir() else [place]:
             name = str(file.relative_to(out.parent)).replace(out.name, "out")
             if file.is_file() and ".run" not in file.parts and file.suffix not in (".png", ".svg", ".pdf", ".html"):
-                found[name] = content(file, out)
+                found[name] = content(name, file.read_bytes(), out)
     return found
 
 
-def content(file: Path, out: Path) -> Any:
-    data = file.read_bytes()
-    if file.suffix == ".safetensors":
-        return {k: (v.float() if v.is_floating_point() else v).numpy() for k, v in load_file(file).items()}
-    if file.suffix == ".json":
-        return settled(json.loads(data.replace(out.name.encode(), b"out")))
-    if file.suffix == ".parquet":
-        import pandas as pd
-
+def content(name: str, data: bytes, out: Path) -> Any:
+    """What is in a file of that name, by its suffix or, where the user chose it, by what it looks like."""
+    suffix = Path(name).suffix
+    if zipfile.is_zipfile(io.BytesIO(data)):
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            return {member: content(member, archive.read(member), out) for member in archive.namelist()}
+    if suffix == ".safetensors":
+        return {k: (v.float() if v.is_floating_point() else v).numpy() for k, v in load(data).items()}
+    if suffix == ".npy":
+        return np.load(io.BytesIO(data))
+    if suffix == ".parquet":
         return pd.read_parquet(io.BytesIO(data)).to_dict("list")
-    if file.suffix in (".npy", ".npz"):
-        loaded = np.load(io.BytesIO(data))
-        return loaded if isinstance(loaded, np.ndarray) else dict(loaded)
+    if suffix == ".json":
+        return settled(json.loads(data.replace(out.name.encode(), b"out")))
     try:  # a table, or other text
         return [[number(field) for field in line.split(",")] for line in data.decode().splitlines()]
     except UnicodeDecodeError:
@@ -85,7 +89,7 @@ def disagreement(ours: Any, theirs: Any) -> float:
     """The largest difference of two numbers, relative to the array they are in; infinite where else they differ."""
     if isinstance(ours, dict) and isinstance(theirs, dict) and ours.keys() == theirs.keys():
         return max((disagreement(ours[key], theirs[key]) for key in ours), default=0.0)
-    if isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
+    if isinstance(ours, list | tuple) and isinstance(theirs, list | tuple) and len(ours) == len(theirs):
         return max(map(disagreement, ours, theirs), default=0.0)
     if isinstance(ours, np.ndarray) and isinstance(theirs, np.ndarray):
         if ours.dtype != theirs.dtype or ours.shape != theirs.shape:

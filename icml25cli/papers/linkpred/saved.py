@@ -32,6 +32,7 @@ from torch import nn
 from icml25cli.core.errors import InputError
 from icml25cli.core.files import write_json
 from icml25cli.core.runs import fingerprint
+from icml25cli.core.tensors import sort_metadata
 from icml25cli.papers.linkpred.array_files import read_npz, write_graph
 from icml25cli.papers.linkpred.counts import count_features, degree_features
 from icml25cli.papers.linkpred.encoders import Encoder, load_encoder
@@ -83,6 +84,7 @@ def save_model(directory: Path, result: Result, encoder_source: Mapping[str, Any
         for key, value in module.state_dict().items()
     }
     save_file(tensors, directory / "model.safetensors", metadata={"format": FORMAT, "config": _seal(config)})
+    sort_metadata(directory / "model.safetensors")
     write_graph(directory / "graph.npz", study.graph)
     write_split(directory / "split.npz", study.split)
     drawn = {"pairs": study.drawn_pairs, "nodes": study.drawn_nodes}

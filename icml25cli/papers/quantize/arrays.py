@@ -22,6 +22,7 @@ from icml25cli.core.checkpoint import read_header
 from icml25cli.core.errors import InputError
 from icml25cli.core.files import atomic_path
 from icml25cli.core.forms import check_form
+from icml25cli.core.tensors import sort_metadata
 from icml25cli.papers.quantize.lattice import TIE_OFFSET_1024
 from icml25cli.papers.quantize.multiply import check_codes
 from icml25cli.papers.quantize.packing import Bits, pack, stored_bits, unpack
@@ -102,6 +103,7 @@ class EncodedArray:
         text = {name: value if isinstance(value, str) else json.dumps(value) for name, value in metadata.items()}
         with atomic_path(path, force=force) as temporary:
             save_file({**self.packed, "scales": self.scales}, temporary, metadata=text)
+            sort_metadata(temporary)
 
     @classmethod
     def load(cls, path: Path) -> "EncodedArray":
