@@ -99,8 +99,6 @@ class _Hooks:
             module.weight.requires_grad_(False)
             self._stack.callback(module.weight.requires_grad_, True)
             self._stack.callback(module.register_forward_hook(self._watching(name)).remove)
-        embedding = self._model.get_input_embeddings()
-        self._stack.callback(embedding.register_forward_hook(lambda *a: a[2].requires_grad_()).remove)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -115,6 +113,8 @@ class _Hooks:
     def _watching(self, name: str) -> Callable[..., None]:
         def see(_: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
             x = inputs[0].detach()
+            if not output.requires_grad:  # in the first layer: what lies before it needs no gradient at all
+                output.requires_grad_()
 
             def take(delta: Tensor) -> None:
                 with torch.no_grad():
