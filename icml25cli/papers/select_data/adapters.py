@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from icml25cli.core.errors import InputError
+from icml25cli.core.errors import InputError, UsageError
 from icml25cli.core.models import ModelSource, first_line, load_model, quiet_transformers
 
 # Names that attention's projections have in models of one kind or another; `attention` takes those that a model has.
@@ -68,7 +68,10 @@ def _targets(model: Any, named: str, source: ModelSource) -> str | list[str]:
         found = [name for name in ATTENTION if name in names]
         if found:
             return found
-    elif found := [name.strip() for name in named.split(",") if name.strip()]:
+    else:
+        found = [name.strip() for name in named.split(",") if name.strip()]
+        if not found:
+            raise UsageError(f"--lora-targets '{named}' names no module", hint="such as q_proj,v_proj, or all-linear")
         if missing := [name for name in found if name not in names]:
             raise InputError(f"{source.name} has no module {missing[0]}", hint="--lora-targets all-linear takes all")
         return found

@@ -6,7 +6,6 @@ Knows texts, processes and models by name. Does not know what rewards are used f
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 import math
 import os
@@ -14,7 +13,6 @@ import re
 import shlex
 import signal
 import subprocess
-import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -23,6 +21,7 @@ from typing import Any
 from icml25cli.core import sandbox
 from icml25cli.core.errors import InputError, MissingError, UsageError
 from icml25cli.core.models import first_line
+from icml25cli.papers.select_data.function_reward import Function
 from icml25cli.papers.select_data.rewards import Asked, Each
 
 COMMAND_SECONDS = 600.0
@@ -189,35 +188,9 @@ def ask(client: Any, model: str, messages: Any, *, temperature: float, max_token
 # --- the user's own ----------------------------------------------------------------------------------------------
 
 
-def function(named: str) -> Each:
-    """A function of the user's, called with prompt, answer and row; its module is looked for here first.
-
-    Raises:
-        UsageError: no module and function are named.
-        InputError: the module cannot be imported, or has no such function.
-    """
-    module, _, name = named.partition(":")
-    if not module or not name:
-        raise UsageError(f"--reward py:{named} names no function", hint="py:MODULE:FUNCTION")
-    sys.path.insert(0, os.getcwd())
-    try:
-        with contextlib.redirect_stdout(sys.stderr):  # standard output is the command's own
-            found = getattr(importlib.import_module(module), name)
-    except AttributeError as error:
-        raise InputError(f"{module} has no function {name}", hint="py:MODULE:FUNCTION") from error
-    except SystemExit as error:
-        raise InputError(f"{module} ends the program when imported", hint="guard its main part") from error
-    except Exception as error:  # whatever a module raises
-        raise InputError(f"{module} cannot be imported: {first_line(error)}", hint="run it from its folder") from error
-    finally:
-        sys.path.pop(0)
-
-    def judge(one: Asked) -> float:
-        with contextlib.redirect_stdout(sys.stderr):
-            return found(one.question, one.answer, dict(one.record))
-
-    file = getattr(sys.modules.get(module), "__file__", None)
-    return Each(f"py:{named}", judge, files=(Path(file),) if file else ())
+def function(named: str) -> Function:
+    """A function of the user's; it has as long for the answers to a prompt as a command has."""
+    return Function(named, COMMAND_SECONDS)
 
 
 class Command:

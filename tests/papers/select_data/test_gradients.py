@@ -7,7 +7,7 @@ import peft
 import pytest
 import torch
 
-from icml25cli.core.errors import InputError
+from icml25cli.core.errors import InputError, UsageError
 from icml25cli.core.models import load_model, resolve
 from icml25cli.papers.select_data.adapters import Adapter, adapted, linear_maps, trained
 from icml25cli.papers.select_data.gradients import adam_direction, feature_of, row_features
@@ -116,6 +116,8 @@ def test_targets_that_a_model_lacks_are_named(tmp_path):
     source = resolve(make_model(tmp_path / "llama"))
     with pytest.raises(InputError, match="no module c_attn"):
         adapted(source, Adapter(rank=2, targets="q_proj,c_attn"))
+    with pytest.raises(UsageError, match="--lora-targets ',,' names no module"):
+        adapted(source, Adapter(rank=2, targets=",,"))
 
 
 def test_batches_hold_every_row_once_and_about_so_many_tokens():

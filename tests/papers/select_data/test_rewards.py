@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
@@ -77,6 +78,7 @@ def test_a_schema(tmp_path):
         ("length:most=3", "no bound"),
         ("rm", "is not complete"),
         ("py:module", "names no function"),
+        ("py::f", "names no function"),
         ("judge:http://x/v1", "names no model"),
         ("cmd:'", "--reward"),
         ("", "is none"),
@@ -96,9 +98,8 @@ def test_rows_that_lack_what_it_compares_with_are_named():
 
 def test_few_failures_count_as_none_and_many_are_refused(tmp_path, monkeypatch):
     (tmp_path / "mine_for_rewards.py").write_text(
-        "calls = []\n"
         "def judge(prompt, response, row):\n"
-        "    calls.append(response)\n"
+        "    open('calls', 'a').write(response + '\\n')\n"
         "    if response == 'bad': raise ValueError\n"
         "    return float('inf') if response == 'inf' else len(response) + row['k']\n"
     )
@@ -108,9 +109,7 @@ def test_few_failures_count_as_none_and_many_are_refused(tmp_path, monkeypatch):
     values = judge_all(found, answers)
     assert values[:3] == [2, 3, 3]
     assert all(map(math.isnan, values[3:]))
-    import sys
-
-    assert len(sys.modules["mine_for_rewards"].calls) == 4  # the same answer to the same row is judged once
+    assert len((tmp_path / "calls").read_text().split()) == 4  # the same answer to the same row is judged once
     with pytest.raises(InputError, match="failed on 2 of 5"):
         check_failures(found, values)
     assert check_failures(found, [1.0] * 20 + [math.nan]) == 1
@@ -249,11 +248,36 @@ def test_a_function_that_ends_the_program_only_fails(tmp_path, monkeypatch):
         make_reward("py:leaves_when_imported:f")
 
 
-def test_what_a_function_prints_stays_out_of_standard_output(tmp_path, monkeypatch, capsys):
+def test_what_a_function_prints_stays_out_of_standard_output(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "talks_much.py").write_text("print('in')\ndef f(*_):\n    print('on')\n    return 1\n")
     assert reward("py:talks_much:f", "a") == 1
-    assert capsys.readouterr() == ("", "in\non\n")
+    assert capfd.readouterr() == ("", "in\non\n")
+
+
+@pytest.mark.parametrize(
+    ("body", "said"), [("while True: pass", "ran out of time: judging 2 answers"), ("os._exit(7)", r"status 7\)")]
+)
+def test_a_function_that_does_not_end_or_ends_its_process_is_named_and_killed(tmp_path, monkeypatch, body, said):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "stuck_here.py").write_text(
+        f"import os\ndef f(*_):\n    open('pid', 'w').write(str(os.getpid()))\n    {body}\n"
+    )
+    monkeypatch.setattr(judges, "COMMAND_SECONDS", 60.0)
+    found: Any = make_reward("py:stuck_here:f")
+    found._seconds = 0.5
+    with pytest.raises(InputError, match=f"py:stuck_here:f .*{said}"):
+        found([asked("a"), asked("b")])
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
+def test_a_module_that_never_finishes_importing_runs_out_of_time(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "never_there.py").write_text("while True: pass\n")
+    monkeypatch.setattr(judges, "COMMAND_SECONDS", 0.2)
+    with pytest.raises(InputError, match="ran out of time: importing it took more than"):
+        make_reward("py:never_there:f")
 
 
 def test_a_reward_is_keyed_by_the_files_it_is_made_of(tmp_path, monkeypatch):
