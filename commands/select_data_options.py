@@ -120,10 +120,11 @@ class Plan:
         from icml25cli.core.parallel import set_threads
         from icml25cli.core.progress import warnings_so_far
         from icml25cli.papers.select_data.adapters import Adapter
-        from icml25cli.papers.select_data.job import Foreign, Job
+        from icml25cli.papers.select_data.job import Job
         from icml25cli.papers.select_data.prepare import ask_for_answers, fitting_length, read_answers, read_data
         from icml25cli.papers.select_data.sampling import Sampling
         from icml25cli.papers.select_data.training import Recipe
+        from icml25cli.papers.select_data.warmup import Foreign
         from icml25cli.papers.select_data.workspace import Means, Settings, Workspace
 
         o = self.options

@@ -19,7 +19,8 @@ from numpy import ndarray
 from icml25cli.core.checkpoint import model_files
 from icml25cli.core.files import write_json
 from icml25cli.papers.select_data.adapters import adapted
-from icml25cli.papers.select_data.job import DRAWN_TOKENS, Job
+from icml25cli.papers.select_data.answers import DRAWN_TOKENS
+from icml25cli.papers.select_data.job import Job
 from icml25cli.papers.select_data.rewards import Asked, Reward, check_failures, judge_all
 from icml25cli.papers.select_data.rows import Row
 from icml25cli.papers.select_data.sampling import Sampling, draw, prompt_groups

@@ -13,10 +13,11 @@ import numpy as np
 
 from icml25cli.papers.select_data.adapters import adapted, linear_maps
 from icml25cli.papers.select_data.gradients import feature_of, row_features
-from icml25cli.papers.select_data.job import Job, chosen_checkpoints
+from icml25cli.papers.select_data.job import Job
 from icml25cli.papers.select_data.projection import make_projection
 from icml25cli.papers.select_data.sampling import draw
 from icml25cli.papers.select_data.tokens import Example
+from icml25cli.papers.select_data.warmup import chosen_checkpoints
 
 REHEARSED = 8  # rows
 

@@ -17,11 +17,12 @@ from numpy import ndarray
 from icml25cli.core.errors import UsageError
 from icml25cli.core.models import load_model
 from icml25cli.papers.select_data import baselines
-from icml25cli.papers.select_data.job import PARTS, Job
+from icml25cli.papers.select_data.job import Job
 from icml25cli.papers.select_data.rewards import Reward, check_references
 from icml25cli.papers.select_data.scoring import Scores, diverse, normalized, top
 from icml25cli.papers.select_data.signal import Signal, measure, overlap
 from icml25cli.papers.select_data.store import ROWS, read_block
+from icml25cli.papers.select_data.validation import PARTS
 
 METHODS = ("nice", "less", "random", "bm25", "dsir", "rds", "loss", "length", "full")
 WIDER = 5  # times the budget: the candidates of a diverse selection

@@ -12,7 +12,7 @@ from icml25cli.core.models import resolve
 from icml25cli.papers.select_data import store, work
 from icml25cli.papers.select_data.adapters import Adapter
 from icml25cli.papers.select_data.compare import Trial, judge_selection
-from icml25cli.papers.select_data.job import Foreign, Job, chosen_checkpoints
+from icml25cli.papers.select_data.job import Job
 from icml25cli.papers.select_data.methods import METHODS, Choice, select
 from icml25cli.papers.select_data.policy import Policy
 from icml25cli.papers.select_data.rewards import Each, make_reward
@@ -20,6 +20,7 @@ from icml25cli.papers.select_data.rows import Row, make_pool
 from icml25cli.papers.select_data.sampling import Sampling
 from icml25cli.papers.select_data.scoring import Subtasks
 from icml25cli.papers.select_data.training import Recipe
+from icml25cli.papers.select_data.warmup import Foreign, chosen_checkpoints
 from icml25cli.papers.select_data.workspace import Means, Settings, Workspace
 from tests.make_models import make_model
 
@@ -55,7 +56,7 @@ ANSWERED = [row(i, prompt=f"v{i}", completion=f"a{i}") for i in range(3)]
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch):
     monkeypatch.setattr(store, "ROWS", 8)
-    for module in ("job", "methods"):
+    for module in ("job", "validation", "methods"):
         monkeypatch.setattr(f"icml25cli.papers.select_data.{module}.ROWS", 8)
 
 
@@ -72,7 +73,7 @@ def scores(source, folder: Path, method="nice", **more) -> np.ndarray:
 @pytest.fixture(scope="module")
 def reference(source, tmp_path_factory) -> np.ndarray:
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("store", "job", "methods"):
+        for module in ("store", "job", "validation", "methods"):
             patch.setattr(f"icml25cli.papers.select_data.{module}.ROWS", 8)
         return scores(source, tmp_path_factory.mktemp("whole"))
 

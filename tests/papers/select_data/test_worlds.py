@@ -27,8 +27,9 @@ def test_in_the_unseen_style_nice_beats_less_random_and_all_rows(tmp_path):
 
 @pytest.mark.slow
 def test_in_the_seen_style_nice_finds_more_than_less_and_less_more_than_chance(tmp_path):
+    """Ten worlds, half a minute each: of five the differences, 15 ± 8 rows, leave it open; of ten they are 22 ± 6."""
     helping: dict[str, list[int]] = {}
-    for seed in range(5):
+    for seed in range(10):
         with Workspace(tmp_path / f"work-{seed}") as space:
             methods = ("nice", "less", "random")
             for result in run_world(
