@@ -5,7 +5,8 @@ from typing import Annotated
 import typer
 
 from icml25cli.commands import select_data_compare, select_data_options, select_data_stages
-from icml25cli.commands.select_data_options import MethodName, Plan, on_a_job
+from icml25cli.commands.select_data_options import MethodName
+from icml25cli.commands.select_data_plan import Plan, on_a_job
 from icml25cli.core import options as opt
 from icml25cli.core.report import show
 from icml25cli.core.verbs import paper_group

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from icml25cli.commands import select_data_options
-from icml25cli.commands.select_data_options import MethodName, Plan, on_a_job
+from icml25cli.commands.select_data_options import MethodName
+from icml25cli.commands.select_data_plan import Plan, on_a_job
 from icml25cli.core import options as opt
 from icml25cli.core.report import Report, show
 

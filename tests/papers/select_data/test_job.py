@@ -137,6 +137,12 @@ def test_processes_side_by_side_change_nothing(source, reference, tmp_path):
     np.testing.assert_array_equal(scores(source, tmp_path, means=Means(jobs=2)), reference)
 
 
+def test_a_cluster_changes_nothing(source, reference, tmp_path):
+    """Starting Ray takes seconds."""
+    pytest.importorskip("ray", reason="Ray is not installed: pip install 'icml25[cluster]'")
+    np.testing.assert_array_equal(scores(source, tmp_path, means=Means(jobs=2, engine="ray")), reference)
+
+
 def test_another_policy_draws_no_new_answers(source, tmp_path):
     scores(source, tmp_path)
     before = {file: file.stat().st_mtime_ns for file in tmp_path.glob("select-data-answers-*/units/*")}
