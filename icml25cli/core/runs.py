@@ -131,7 +131,7 @@ def run_directory(command: str, key: str, output: Path | None) -> Path:
     return output / ".run"
 
 
-_last_opened: Path | None = None
+_opened: dict[Path, None] = {}  # a run after another
 _last_kept: Path | None = None
 
 
@@ -145,9 +145,10 @@ def resume_hint() -> str | None:
     """What an interrupted user can do: where this process last kept finished work, if anywhere."""
     if _last_kept is not None and _last_kept.exists():
         return f"what was answered so far is in {_last_kept}; repeat the command, and it goes on from there"
-    if _last_opened is None or not any((_last_opened / "units").glob("*")):
-        return None
-    return f"finished work is kept in {_last_opened}; repeat the command with --resume"
+    for directory in reversed(_opened):  # the newest that has any: work of several stages has a run a stage
+        if any((directory / "units").glob("*")):
+            return f"finished work is kept in {directory}; repeat the command with --resume"
+    return None
 
 
 class Run:
@@ -201,8 +202,8 @@ class Run:
                     with contextlib.suppress(OSError):  # it was never made
                         (directory / "units").rmdir()
                 raise
-        global _last_opened
-        _last_opened = directory
+        _opened.pop(directory, None)
+        _opened[directory] = None
         return run
 
     def path(self, unit: str) -> Path:

@@ -232,12 +232,17 @@ run.close()
         assert (tmp_path / "lock").exists()
 
 
-def test_an_interrupted_user_hears_where_the_work_is(tmp_path):
-    with Run.open(tmp_path, {}) as run:
+def test_an_interrupted_user_hears_where_the_work_is(tmp_path, monkeypatch):
+    monkeypatch.setattr(runs, "_opened", {})  # by other tests
+    with Run.open(tmp_path / "first", {}) as run:
         assert resume_hint() is None, "nothing is finished"
         run.write("a", lambda path: path.touch())
-    assert str(tmp_path) in str(resume_hint())
+    assert str(tmp_path / "first") in str(resume_hint())
     assert "--resume" in str(resume_hint())
+    with Run.open(tmp_path / "second", {}) as later:
+        assert str(tmp_path / "first") in str(resume_hint()), "a stage that has not finished anything hides nothing"
+        later.write("b", lambda path: path.touch())
+        assert str(tmp_path / "second") in str(resume_hint())
 
 
 WORK = """
