@@ -13,6 +13,7 @@ import re
 import signal
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -70,7 +71,7 @@ def parallel_map(
 
     One local job runs in this process, with the same limit on torch's and numba's threads. Large arrays reach local
     workers as read-only memory maps. What a worker warns of is warned of here. Whatever ends the loop early, Ctrl-C
-    included, ends the workers.
+    included, ends the workers; so does the end of this process, SIGKILL included.
 
     Raises:
         UsageError: ``jobs`` or ``threads`` is below one.
@@ -92,7 +93,7 @@ def parallel_map(
     from joblib.externals.loky.process_executor import BrokenProcessPool
 
     results = []
-    with parallel_config("loky", inner_max_num_threads=threads):
+    with parallel_config("loky", inner_max_num_threads=threads, initializer=_end_with_parent):
         calls = (delayed(partial(_in_worker, function))(item) for item in items)
         done: Any = Parallel(n_jobs=jobs, return_as="generator")(calls)
     try:
@@ -108,6 +109,21 @@ def parallel_map(
         with warnings.catch_warnings(action="ignore"):  # it laments work cut short, which is what we want of it
             done.close()
     return results
+
+
+def _end_with_parent() -> None:
+    """End this worker when the process that started it is gone, however it went.
+
+    Left alone a worker would wait for minutes, and keep the pipes open that a killed program's reader waits on.
+    """
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _in_worker(function: Callable[[T], R], item: T) -> tuple[R, tuple[str, ...]]:

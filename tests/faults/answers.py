@@ -40,7 +40,7 @@ def settled(report: Any) -> Any:
 
 def answer_of(report: str, out: Path) -> Any:
     """What a report says, wherever its output went."""
-    read = json.loads(report.replace(out.name, "out"))
+    read = json.loads(report.replace(str(out.parent), ""))
     return settled({key: read[key] for key in ("metrics", "answer", "rows", "tables") if key in read})
 
 
@@ -52,7 +52,7 @@ def products(out: Path) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for place in sorted(out.parent.glob(f"{out.name}*")):
         for file in sorted(place.rglob("*")) if place.is_dir() else [place]:
-            name = str(file.relative_to(out.parent)).replace(out.name, "out")
+            name = str(file.relative_to(out.parent))
             if file.is_file() and ".run" not in file.parts and file.suffix not in (".png", ".svg", ".pdf", ".html"):
                 found[name] = content(name, file.read_bytes(), out)
     return found
@@ -71,7 +71,9 @@ def content(name: str, data: bytes, out: Path) -> Any:
     if suffix == ".parquet":
         return pd.read_parquet(io.BytesIO(data)).to_dict("list")
     if suffix == ".json":
-        return settled(json.loads(data.replace(out.name.encode(), b"out")))
+        return settled(json.loads(data.replace(str(out.parent).encode(), b"")))
+    if suffix == ".jsonl":
+        return [settled(json.loads(line)) for line in data.splitlines()]
     try:  # a table, or other text
         return [[number(field) for field in line.split(",")] for line in data.decode().splitlines()]
     except UnicodeDecodeError:
