@@ -69,6 +69,8 @@ def explain(error: Any) -> tuple[str, str | None]:
     hint = f"{ctx.command_path} --help shows the options" if ctx else None
     if near := nearest(getattr(error, "option_name", ""), getattr(error, "possibilities", None) or ()):
         return str(error.message), f"did you mean {near}?"
+    if ctx and ctx.parent is None and (option := getattr(error, "option_name", None)):
+        hint = f"options come behind the command: {ctx.command_path} COMMAND {option}"
     # pydantic's words say nothing of what was typed, and its prefix says nothing at all
     message = error.format_message().replace("Value error, ", "")
     if param is not None and (typed := _typed(error)):

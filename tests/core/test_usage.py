@@ -57,6 +57,12 @@ def test_a_mistyped_option_or_choice_names_the_nearest(ask, words, hint):
     assert hint in done.err.splitlines()[-1]
 
 
+def test_an_option_before_the_command_is_told_where_it_belongs(ask):
+    done = ask("--config", "c.toml", "quantize", "tiny")
+    assert done.code == 2
+    assert "hint: options come behind the command: icml25 COMMAND --config" in done.err
+
+
 def test_a_list_where_an_option_is_repeated_shows_how(ask):
     done = ask("linkpred", "run", "karate", "--baseline", "base,heuristics")
     assert done.code == 2
