@@ -113,12 +113,11 @@ def test_a_run_stopped_anywhere_and_repeated_is_the_run_that_was_not(
         except subprocess.TimeoutExpired:
             stopped.send_signal(stop)
         out, err = stopped.communicate(timeout=300)
-        if stopped.returncode == 0 or written(outs["stopped"]):  # done, be it before the process ended
+        if stopped.returncode == 0 or out or written(outs["stopped"]):  # done, be it before the process ended
             break
         # The interpreter itself, before it comes to us, leaves signals to the system.
         assert stopped.returncode in {"SIGINT": (130, -2), "SIGTERM": (143, -15), "SIGKILL": (-9,)}[stop.name], err
         assert "Traceback" not in err
-        assert not out
         left = {path.name for path in (tmp_path / "stopped").iterdir()}
         unfinished = {".out.new", ".out.lock"} if stop == signal.SIGKILL else set()  # which nobody can clear away
         assert left <= {"out"} | unfinished, left
