@@ -93,7 +93,7 @@ def parallel_map(
     from joblib.externals.loky.process_executor import BrokenProcessPool
 
     results = []
-    with parallel_config("loky", inner_max_num_threads=threads, initializer=_end_with_parent):
+    with parallel_config("loky", inner_max_num_threads=threads, initializer=partial(_end_with, os.getpid())):
         calls = (delayed(partial(_in_worker, function))(item) for item in items)
         done: Any = Parallel(n_jobs=jobs, return_as="generator")(calls)
     try:
@@ -111,12 +111,11 @@ def parallel_map(
     return results
 
 
-def _end_with_parent() -> None:
-    """End this worker when the process that started it is gone, however it went.
+def _end_with(parent: int) -> None:
+    """End this worker when the process that started it is gone, however it went, be it before this worker was ready.
 
     Left alone a worker would wait for minutes, and keep the pipes open that a killed program's reader waits on.
     """
-    parent = os.getppid()
 
     def watch() -> None:
         while os.getppid() == parent:

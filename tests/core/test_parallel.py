@@ -156,14 +156,24 @@ def test_an_interrupt_ends_the_workers_without_a_word(start, tmp_path, signum, e
     assert psutil.wait_procs(workers, timeout=60)[1] == []
 
 
-def test_workers_end_with_a_parent_that_was_killed(start, tmp_path):
+def is_worker(process: psutil.Process) -> bool:
+    """Not one of joblib's trackers of resources."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return "--process-name" in process.cmdline()
+    return False
+
+
+@pytest.mark.parametrize("ready", [True, False])
+def test_workers_end_with_a_parent_that_was_killed(start, tmp_path, ready):
     """Else they would hold its pipes for minutes: ``communicate`` ends when nobody can write any more."""
     pids = tmp_path / "pids"
     pids.mkdir()
     parent = start(INTERRUPTED, pids)
-    while len(found := list(pids.iterdir())) < 2:
+    if ready:
+        while len(list(pids.iterdir())) < 2:
+            time.sleep(0.01)
+    while len(workers := [child for child in psutil.Process(parent.pid).children() if is_worker(child)]) < 2:
         time.sleep(0.01)
-    workers = [psutil.Process(int(file.name)) for file in found]
     parent.kill()
     parent.communicate(timeout=60)
     assert psutil.wait_procs(workers, timeout=60)[1] == []
