@@ -6,6 +6,7 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from tests.faults.jobs import Job
 from tests.faults.test_surroundings import VERBS, each
 
 ROUNDING = 1e-5  # of answers by one thread and by two; measured: at most 3e-7
+RANKS = {"linkpred": 0.05}  # of figures that count ranks of few pairs: one that changes places is a step
 SHORT = "--calib-tokens 2048 --eval-tokens 2048 --window 64"
 LONG = (  # seconds of work in units that are kept
     Job("quantize run {x} --baseline rtn --baseline gptq -o {out} --format bf16 " + SHORT, "model"),
@@ -40,6 +42,13 @@ def place(folder: Path) -> Path:
     return folder / "out"
 
 
+def apart(answer: tuple[Any, dict[str, Any]]) -> tuple[Any, dict[str, Any]]:
+    """What was told, in the report and in documents, and all else that was written."""
+    report, files = answer
+    documents = {name: content for name, content in files.items() if name.endswith(".json")}
+    return (report, documents), {name: content for name, content in files.items() if name not in documents}
+
+
 def written(out: Path) -> bool:
     """Whether there is an output, and not only what an unfinished run keeps."""
     return out.is_file() or (out.is_dir() and any(path.name != ".run" for path in out.iterdir()))
@@ -63,7 +72,7 @@ THREADED = [job for job in JUDGED if "--threads" in job.words]
 
 @each(THREADED, "other threads")
 def test_another_number_of_threads_is_the_same_answer_to_rounding(job: Job, sound: Path, trial, tmp_path):
-    """README says how far; only order of summation differs."""
+    """README says how far; only order of summation differs, and by it the order of scores that are all but the same."""
     at = {path.name: path for path in sound.iterdir()}
     answers = []
     for threads in (1, 2):
@@ -73,7 +82,9 @@ def test_another_number_of_threads_is_the_same_answer_to_rounding(job: Job, soun
         done = trial([*line, "--json"], env=fresh).done
         assert done.code == 0, done.err
         answers.append((answer_of(done.out, out), products(out)))
-    assert disagreement(answers[0], answers[1]) <= ROUNDING
+    figures, arrays = zip(*map(apart, answers), strict=True)
+    assert disagreement(*figures) <= RANKS.get(job.command, ROUNDING)
+    assert disagreement(*arrays) <= ROUNDING
 
 
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda stop: stop.name)
