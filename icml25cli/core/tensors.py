@@ -12,5 +12,6 @@ def sort_metadata(path: Path) -> None:
         header = json.loads(file.read(size))
         header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
         text = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
-        file.seek(8)
-        file.write(text.ljust(size))  # as long as before, up to the spaces at its end
+        if len(text) <= size:  # it is, unless the library comes to write a header shorter than JSON need be
+            file.seek(8)
+            file.write(text.ljust(size))

@@ -12,9 +12,7 @@ from jaxtyping import Float32, Float64
 from numpy import ndarray
 
 from icml25cli.core.runs import Run
-from icml25cli.papers.select_data.adapters import (
-    Checkpoint,
-)
+from icml25cli.papers.select_data.adapters import Checkpoint
 from icml25cli.papers.select_data.answers import Drawn
 from icml25cli.papers.select_data.rewards import Asked, Reward, judge_all
 from icml25cli.papers.select_data.scoring import normalized
