@@ -34,7 +34,7 @@ def bias_var(
     wd: own.Decay = 0.02,
     overlap: own.Overlap = False,
     aggregate: own.Aggregate = own.AggregateName.logit,
-    many_class: own.ManyClass = own.ManyClassName.ecoc,
+    many_class: own.ManyClass = own.ManyClassName.alphabet,
     fallback: own.Fallback = True,
     time_limit: own.TimeLimit = 120.0,
     plot: opt.Plot = None,

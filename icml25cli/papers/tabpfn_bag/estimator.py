@@ -49,7 +49,7 @@ class BetaClassifier(ClassifierMixin, BaseEstimator):
         dropout: float = 0.15,
         valid: float = 0.2,
         aggregate: str = "logit",
-        many_class: str = "ecoc",
+        many_class: str = "alphabet",
         fallback: bool = True,
         time_limit: float | None = 300.0,
         pfn: str = "nano",

@@ -194,8 +194,9 @@ class HeadPredictor(Predictor):
 
 
 def fast_half() -> bool:
-    """Whether this processor multiplies bfloat16 (AMX, AVX-512)."""
-    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()) and torch.cpu._is_amx_tile_supported()
+    """Whether this processor multiplies bfloat16 (AMX or AVX-512), not just takes it."""
+    multiplies = torch.cpu._is_amx_tile_supported() or torch.cpu._is_avx512_bf16_supported()
+    return multiplies and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def random_net(net: Pfn, seed: int = 0) -> Pfn:

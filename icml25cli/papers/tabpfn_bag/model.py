@@ -65,7 +65,7 @@ class Options:
     embedding: int = 16
     dropout: float = 0.15
     valid: float = 0.2
-    many_class: ManyClass = "ecoc"
+    many_class: ManyClass = "alphabet"
     fallback: bool = True
     recipe: Recipe = field(default_factory=Recipe)
 

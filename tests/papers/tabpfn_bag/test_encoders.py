@@ -53,7 +53,7 @@ def test_mini_without_scales_has_paths_that_are_the_same():
     made = encoder("tabm-mini")
     first_scale(made).data.fill_(1)
     out = made(rows_of())
-    torch.testing.assert_close(out, out[:1].expand_as(out), atol=0, rtol=0)
+    torch.testing.assert_close(out, out[:1].expand_as(out), atol=1e-6, rtol=1e-6)  # sums of one product end anyhow
 
 
 def test_a_section_starts_with_one_draw_that_differs_by_path_and_section():
