@@ -88,7 +88,7 @@ def bias_var(
 
 
 def inspect(
-    model: Annotated[str, typer.Argument(metavar="MODEL|PFN", help="A file that fit wrote, nano, or a folder.")],
+    model: Annotated[str, typer.Argument(metavar="MODEL|PFN", help="A file that fit wrote, or what --pfn takes.")],
     as_json: opt.Json = False,
 ) -> None:
     """Show what is in a model or a network."""

@@ -70,7 +70,9 @@ ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="A file that fi
 Target = Annotated[
     str | None, typer.Option("--target", metavar="COLUMN", help="The class. [default: target, class, label or y]")
 ]
-Pfn = Annotated[str, typer.Option("--pfn", metavar="NAME", help="The network: nano, or a folder of one.")]
+Pfn = Annotated[
+    str, typer.Option("--pfn", metavar="NAME", help="The network: nano, tabpfn-v1:CHECKPOINT, or a folder.")
+]
 Method = Annotated[MethodName, typer.Option("--method", help="The main method.")]
 K = Annotated[int, typer.Option("--k", min=1, max=256, help="Paths: contexts, and encoders of rows.")]
 ArchName = Annotated[Arch, typer.Option("--arch", help="How paths' encoders differ.")]

@@ -25,7 +25,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from icml25cli.papers.tabpfn_bag.frozen import frozen_probabilities
-from icml25cli.papers.tabpfn_bag.network import Pfn, PfnConfig
+from icml25cli.papers.tabpfn_bag.network import NanoPfn, PfnConfig
 from icml25cli.papers.tabpfn_bag.weights import load_pfn
 
 MODEL = Path(__file__).resolve().parents[1] / "pfn_nano"
@@ -58,7 +58,7 @@ def figures(p: np.ndarray, y: np.ndarray) -> dict[str, float]:
     }
 
 
-def on_real_sets(net: Pfn, splits: int, members: int = 8) -> dict[str, dict[str, dict[str, float]]]:
+def on_real_sets(net: NanoPfn, splits: int, members: int = 8) -> dict[str, dict[str, dict[str, float]]]:
     """Mean figures by data set and method."""
     table = {}
     for name in SETS:
@@ -79,7 +79,7 @@ def on_real_sets(net: Pfn, splits: int, members: int = 8) -> dict[str, dict[str,
     return table
 
 
-def above_bayes(net: Pfn, tables: int = 20, rows: int = 200, columns: int = 5) -> float:
+def above_bayes(net: NanoPfn, tables: int = 20, rows: int = 200, columns: int = 5) -> float:
     """Mean log-loss less that of Bayes' rule on two normal classes one and a half deviations apart, in nats."""
     excess = []
     for seed in range(tables):
@@ -151,7 +151,7 @@ def main() -> int:
     parser.add_argument("--splits", type=int, default=5)
     args = parser.parse_args()
     if args.checkpoint:
-        net = Pfn(PfnConfig()).eval()
+        net = NanoPfn(PfnConfig()).eval()
         net.load_state_dict(torch.load(args.checkpoint, weights_only=True)["average"])
     else:
         net = load_pfn(args.model)

@@ -26,7 +26,7 @@ from icml25cli.papers.tabpfn_bag.encoders import PathEncoder, Rows, encoder_conf
 from icml25cli.papers.tabpfn_bag.ensemble import Ensemble, class_scores, probabilities
 from icml25cli.papers.tabpfn_bag.finetune import draw_contexts
 from icml25cli.papers.tabpfn_bag.nets import load_net
-from icml25cli.papers.tabpfn_bag.network import Pfn
+from icml25cli.papers.tabpfn_bag.network import NanoPfn
 
 CHUNKS, CHUNK, PATHS, CONTEXTS = 20, 500, 8, (1000, 3000)
 
@@ -37,7 +37,7 @@ def made(rows: int, seed: int = 0) -> tuple[Rows, np.ndarray]:
     return Rows(torch.from_numpy(x).float(), torch.empty(rows, 0, dtype=torch.long)), y
 
 
-def anew(net: Pfn, rows: torch.Tensor, labels: torch.Tensor, queries: torch.Tensor) -> torch.Tensor:
+def anew(net: NanoPfn, rows: torch.Tensor, labels: torch.Tensor, queries: torch.Tensor) -> torch.Tensor:
     """Logits as the authors' code has them: rows of the context and queries go together through every layer."""
     shown = rows.shape[1]
     x = torch.cat([net.row(rows) + net.label(labels), net.row(queries) + net.label.weight[-1]], 1)
@@ -48,7 +48,9 @@ def anew(net: Pfn, rows: torch.Tensor, labels: torch.Tensor, queries: torch.Tens
     return net.head(gelu(net.head_hidden(net.norm(x[:, shown:]))))
 
 
-def compare(net: Pfn, encoder: PathEncoder, train: Rows, labels: np.ndarray, chunks: list[Rows], rows: int) -> float:
+def compare(
+    net: NanoPfn, encoder: PathEncoder, train: Rows, labels: np.ndarray, chunks: list[Rows], rows: int
+) -> float:
     """Seconds with contexts of ``rows`` rows encoded once; prints them beside those of encoding them for each chunk."""
     tasks = plain_tasks(3, PATHS)
     contexts = draw_contexts(labels, PATHS, rows, np.random.default_rng(0))
@@ -77,6 +79,7 @@ def main() -> None:
     rows, labels = made(CHUNKS * CHUNK + 3000)
     train, held = rows.take(slice(0, 3000)), rows.take(slice(3000, None))
     net = load_net()
+    assert isinstance(net, NanoPfn)
     encoder = PathEncoder(encoder_config(20, (), paths=PATHS, kind="tabm-mini", width=net.config.columns))
     chunks = [held.take(slice(start, start + CHUNK)) for start in range(0, CHUNKS * CHUNK, CHUNK)]
     print(f"{cpu_model()}, load {os.getloadavg()[0]:.1f}")

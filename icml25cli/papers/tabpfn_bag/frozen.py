@@ -37,7 +37,8 @@ def frozen_probabilities(
     y = torch.from_numpy(labels)
     total = torch.zeros(len(queries), number)
     for member in range(members):
-        x = standardise(table.roll(member * table.shape[1] // members, 1), len(rows), net.config.columns)[None]
+        turned = table.roll(member * table.shape[1] // members, 1)
+        x = standardise(turned, len(rows), net.config.columns, net.spread)[None]
         context = net.encode(x[:, : len(rows)], ((y + member) % number)[None])
         logits = torch.cat([net.predict(context, part)[0] for part in x[:, len(rows) :].split(CHUNK, 1)])
         total += logits[:, :number].softmax(1).roll(-(member % number), 1)

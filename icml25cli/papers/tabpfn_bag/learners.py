@@ -54,8 +54,10 @@ class RawPaths:
     Wider tables than the network takes go in by their principal components.
     """
 
-    def __init__(self, rows: Rows, paths: int, columns: int, state: Mapping[str, Tensor] | None = None) -> None:
-        self.paths, self.columns = paths, columns
+    def __init__(
+        self, rows: Rows, paths: int, columns: int, state: Mapping[str, Tensor] | None = None, *, spread: float = 0.5
+    ) -> None:
+        self.paths, self.columns, self.spread = paths, columns, spread
         if state is None:
             joined = torch.cat([rows.numbers, rows.codes.float()], 1)
             state = {"components": torch.empty(0, 0)}
@@ -75,7 +77,7 @@ class RawPaths:
         z = self.scaling(self._reduced(torch.cat([rows.numbers, rows.codes.float()], 1), self.state))
         steps = [k * z.shape[1] // self.paths for k in range(*path.indices(self.paths))]
         varies = self.scaling.varies
-        return torch.stack([padded(z.roll(s, 1), varies.roll(s, -1), self.columns) for s in steps])
+        return torch.stack([padded(z.roll(s, 1), varies.roll(s, -1), self.columns, self.spread) for s in steps])
 
 
 def _scaling(state: Mapping[str, Tensor], prefix: str) -> Scaling:
@@ -110,7 +112,7 @@ class InContext:
 
     def logits(self, tasks: Tasks, context: Rows, labels: Tensor, queries: Rows, generator: Generator) -> Tensor:
         path = torch.from_numpy(tasks.path)
-        dtype = self._half.row.weight.dtype
+        dtype = next(self._half.parameters()).dtype
         n = len(context)
         both = Rows(torch.cat([context.numbers, queries.numbers]), torch.cat([context.codes, queries.codes]))
         z = self.encoder(both, generator=generator)[path].to(dtype)
@@ -206,7 +208,7 @@ def random_net(net: Pfn, seed: int = 0) -> Pfn:
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        other = Pfn(net.config).eval()
+        other = type(net)(net.config).eval()
         for weight in other.parameters():
             if weight.ndim == 2:
                 nn.init.normal_(weight, std=weight.shape[-1] ** -0.5)

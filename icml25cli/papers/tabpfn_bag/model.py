@@ -223,7 +223,7 @@ def make_learner(method: str, net: Pfn, schema: Schema, rows: Rows, classes: int
     """What the method trains, as it is before training."""
     seed = options.recipe.seed
     if method == "full-ft":
-        return WholeNet(net, RawPaths(rows, options.paths, net.config.columns))
+        return WholeNet(net, RawPaths(rows, options.paths, net.config.columns, spread=net.spread))
     config = encoder_config(
         schema.numbers,
         schema.levels,
@@ -240,7 +240,7 @@ def make_learner(method: str, net: Pfn, schema: Schema, rows: Rows, classes: int
 
 def untrained(method: str, net: Pfn, rows: Rows, labels: Int64[ndarray, "n"], options: Options) -> Predictor:
     """The network as it is: rotations of columns and classes (``frozen``), and bootstraps (``bag``), or ``local``."""
-    paths = RawPaths(rows, options.paths, net.config.columns)
+    paths = RawPaths(rows, options.paths, net.config.columns, spread=net.spread)
     frozen = replace(options, method=method)
     tasks = tasks_for(int(labels.max()) + 1, net, frozen, rotate=True)
     rng = np.random.default_rng((options.recipe.seed, 4))

@@ -1,4 +1,4 @@
-"""Which network a name means. Knows names and folders."""
+"""Which network a name means. Knows names and paths."""
 
 from importlib.resources import files
 from pathlib import Path
@@ -6,18 +6,22 @@ from pathlib import Path
 from icml25cli.core.errors import InputError, MissingError
 from icml25cli.core.files import expand
 from icml25cli.papers.tabpfn_bag.network import Pfn
+from icml25cli.papers.tabpfn_bag.tabpfn_v1 import TabPfnV1, load_tabpfn_v1
 from icml25cli.papers.tabpfn_bag.weights import load_pfn
 
 BUILT_IN = "nano"
+V1 = f"{TabPfnV1.form}:"
 
 
 def load_net(name: str = BUILT_IN) -> Pfn:
-    """The network called ``nano``, which ships with the toolbox, or the one in a folder.
+    """The network called ``nano``, which ships with the toolbox, of a checkpoint ``tabpfn-v1:FILE``, or in a folder.
 
     Raises:
         MissingError: the built-in one is not part of this installation.
-        InputError: the folder does not exist, or holds no network.
+        InputError: the file or folder does not exist, or holds no network.
     """
+    if name.startswith(V1):
+        return load_tabpfn_v1(expand(name.removeprefix(V1)))
     if name == BUILT_IN:
         folder = Path(str(files("icml25cli.assets") / "pfn_nano"))
         if not folder.is_dir():
@@ -25,5 +29,7 @@ def load_net(name: str = BUILT_IN) -> Pfn:
         return load_pfn(folder)
     folder = expand(name)
     if not folder.is_dir():
-        raise InputError(f"{name} is no folder of a network", hint="name nano, or a folder that pretraining wrote")
+        raise InputError(
+            f"{name} is no folder of a network", hint="name nano, tabpfn-v1:FILE, or a folder that pretraining wrote"
+        )
     return load_pfn(folder)

@@ -7,6 +7,7 @@ one pair a layer: they are computed once (``encode``) and asked often (``predict
 Knows tensors. Does not know columns, missing values, ensembles or training.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log
@@ -101,16 +102,62 @@ class Layer(nn.Module):
         return x + self.down(gelu(self.up(self.norm_mlp(x))))
 
 
-class Pfn(nn.Module):
+class Pfn(nn.Module, ABC):
     """q(y | row, context): logits of classes for query rows, given labelled rows.
 
-    A row is ``columns`` numbers, unused ones zero. A label is embedded by a table with one entry more than classes,
-    that of queries. The batch axis holds tables, or paths of one table, that know nothing of each other.
+    A row is ``columns`` numbers, unused ones zero. The batch axis holds tables, or paths of one table, that know
+    nothing of each other.
+
+    Attributes:
+        form: which network it is, by name.
+        spread: columns of a table without an encoder are scaled by (columns of the network / used ones) ** spread.
     """
+
+    form: str
+    spread: float
 
     def __init__(self, config: PfnConfig) -> None:
         super().__init__()
         self.config = config
+
+    @abstractmethod
+    def encode(
+        self,
+        rows: Float[Tensor, "batch context columns"],
+        labels: Int64[Tensor, "batch context"],
+        counts: Int64[Tensor, "batch context"] | None = None,
+    ) -> Context:
+        """Keys and values of labelled rows in every layer. Labels are in [0, classes).
+
+        Args:
+            counts: how often each row stands in the context, where it is more than once; 0 for one that fills up a
+                batch. Rows that are the same have the same keys and values, which count that many times.
+        """
+
+    @abstractmethod
+    def predict(
+        self, context: Context, rows: Float[Tensor, "batch queries columns"]
+    ) -> Float[Tensor, "batch queries classes"]:
+        """Logits of queries, each independent of the others; of C classes in use the first C columns count."""
+
+    def forward(
+        self,
+        rows: Float[Tensor, "batch context columns"],
+        labels: Int64[Tensor, "batch context"],
+        queries: Float[Tensor, "batch queries columns"],
+    ) -> Float[Tensor, "batch queries classes"]:
+        """Logits of ``queries`` given labelled ``rows``."""
+        return self.predict(self.encode(rows, labels), queries)
+
+
+class NanoPfn(Pfn):
+    """Our own: a label is embedded by a table with one entry more than classes, that of queries."""
+
+    form = "nano"
+    spread = 0.5  # so that a row's norm does not tell how many columns there were
+
+    def __init__(self, config: PfnConfig) -> None:
+        super().__init__(config)
         self.row = nn.Linear(config.columns, config.width)
         self.label = nn.Embedding(config.classes + 1, config.width)
         self.layers = cast(Sequence[Layer], nn.ModuleList(Layer(config) for _ in range(config.layers)))
@@ -124,12 +171,6 @@ class Pfn(nn.Module):
         labels: Int64[Tensor, "batch context"],
         counts: Int64[Tensor, "batch context"] | None = None,
     ) -> Context:
-        """Keys and values of labelled rows in every layer. Labels are in [0, classes).
-
-        Args:
-            counts: how often each row stands in the context, where it is more than once; 0 for one that fills up a
-                batch. Rows that are the same have the same keys and values, which count that many times.
-        """
         shown = rows.shape[1] if counts is None else int(counts[0].sum())
         bias = None if counts is None else counts.to(rows.dtype).log()[:, None, None]
         x = self.row(rows) + self.label(labels)
@@ -146,17 +187,7 @@ class Pfn(nn.Module):
     def predict(
         self, context: Context, rows: Float[Tensor, "batch queries columns"]
     ) -> Float[Tensor, "batch queries classes"]:
-        """Logits of queries, each independent of the others; of C classes in use the first C columns count."""
         x = self.row(rows) + self.label.weight[-1]
         for layer, keys, values in zip(self.layers, context.keys, context.values, strict=True):
             x = layer(x, layer.norm_attention(x), keys, values, context.rows, context.bias)
         return self.head(gelu(self.head_hidden(self.norm(x)))).float()
-
-    def forward(
-        self,
-        rows: Float[Tensor, "batch context columns"],
-        labels: Int64[Tensor, "batch context"],
-        queries: Float[Tensor, "batch queries columns"],
-    ) -> Float[Tensor, "batch queries classes"]:
-        """Logits of ``queries`` given labelled ``rows``."""
-        return self.predict(self.encode(rows, labels), queries)

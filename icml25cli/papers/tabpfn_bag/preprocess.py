@@ -43,21 +43,25 @@ class Scaling:
         return torch.where(torch.isfinite(x) & self.varies, z, 0)
 
 
-def standardise(x: Float[Tensor, "*tables rows used"], context: int, columns: int) -> Float[Tensor, "*tables rows c"]:
+def standardise(
+    x: Float[Tensor, "*tables rows used"], context: int, columns: int, spread: float = 0.5
+) -> Float[Tensor, "*tables rows c"]:
     """Rows as the network takes them: z-scored, with tails drawn in, scaled and padded to ``columns``.
 
     Statistics are those of the first ``context`` rows. A missing value (not finite) becomes the mean. Beyond four
     deviations values grow with their logarithm. Columns that are constant in the context become zero; what is left is
-    scaled by sqrt(columns / number left), so that a row's norm does not tell how many columns there were. (TabPFN v1
-    scales by the ratio itself.)
+    scaled by (columns / number left) ** spread: at a half, a row's norm does not tell how many columns there were.
+    (TabPFN v1 scales by the ratio itself.)
     """
     scaling = Scaling.of(x[..., :context, :])
-    return padded(scaling(x), scaling.varies, columns)
+    return padded(scaling(x), scaling.varies, columns, spread)
 
 
-def padded(z: Float[Tensor, "*tables rows used"], varies: Bool[Tensor, "*tables 1 used"], columns: int) -> Tensor:
-    """Standardised rows scaled by sqrt(columns / columns that vary), with zeros up to ``columns``."""
-    return pad(z * (columns / varies.sum(-1, keepdim=True).clamp(min=1)).sqrt(), (0, columns - z.shape[-1]))
+def padded(
+    z: Float[Tensor, "*tables rows used"], varies: Bool[Tensor, "*tables 1 used"], columns: int, spread: float = 0.5
+) -> Tensor:
+    """Standardised rows scaled by (columns / columns that vary) ** spread, with zeros up to ``columns``."""
+    return pad(z * (columns / varies.sum(-1, keepdim=True).clamp(min=1)) ** spread, (0, columns - z.shape[-1]))
 
 
 def _z_scored(x: Tensor, mean: Tensor, deviation: Tensor, varies: Tensor) -> Tensor:

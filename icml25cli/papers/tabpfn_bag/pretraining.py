@@ -24,7 +24,7 @@ from torch.func import functional_call
 from torch.nn.functional import cross_entropy
 
 from icml25cli.core.errors import InputError
-from icml25cli.papers.tabpfn_bag.network import Pfn, PfnConfig
+from icml25cli.papers.tabpfn_bag.network import NanoPfn, Pfn, PfnConfig
 from icml25cli.papers.tabpfn_bag.prior import UNKNOWN, Tables, draw_tables
 from icml25cli.papers.tabpfn_bag.weights import save_pfn
 
@@ -168,7 +168,7 @@ def _pretrain(
 ) -> Log:
     work.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(plan.seed)
-    net = Pfn(plan.config)
+    net = NanoPfn(plan.config)
     average = {name: weight.detach().clone() for name, weight in net.named_parameters()}
     optimizer = optimizers(net, plan.rate, plan.decay)
     settings = {"rate": plan.rate, "decay": plan.decay, "seed": plan.seed, "threads": plan.threads}

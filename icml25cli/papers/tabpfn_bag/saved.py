@@ -27,9 +27,11 @@ from icml25cli.papers.tabpfn_bag.finetune import Recipe
 from icml25cli.papers.tabpfn_bag.learners import HeadModule, HeadPredictor, RawPaths
 from icml25cli.papers.tabpfn_bag.local import LocalEnsemble
 from icml25cli.papers.tabpfn_bag.model import Model, Options
-from icml25cli.papers.tabpfn_bag.network import Pfn, PfnConfig
+from icml25cli.papers.tabpfn_bag.network import NanoPfn, PfnConfig
+from icml25cli.papers.tabpfn_bag.tabpfn_v1 import TabPfnV1
 
 FORMAT = "icml25/tabpfn-bag/1"
+NETWORKS = {net.form: net for net in (NanoPfn, TabPfnV1)}
 TENSORS, DOCUMENT = "model.safetensors", "model.json"
 LARGEST_DOCUMENT = 2**26  # bytes
 STAMP = (1980, 1, 1, 0, 0, 0)  # the same model is the same file whenever it is written
@@ -61,7 +63,7 @@ def save_model(model: Model, path: Path, *, force: bool = False) -> None:
         tensors |= {f"head.{name}": value for name, value in predictor.head.state_dict().items()}
     elif isinstance(predictor, Ensemble | LocalEnsemble):
         document |= {"kind": "local" if isinstance(predictor, LocalEnsemble) else "ensemble"}
-        document["net"] = asdict(predictor.net.config)
+        document |= {"form": predictor.net.form, "net": asdict(predictor.net.config)}
         tensors |= {f"net.{name}": _narrow(value) for name, value in predictor.net.state_dict().items()}
         rows, labels = predictor.rows, predictor.labels
         if isinstance(predictor, Ensemble):
@@ -73,7 +75,7 @@ def save_model(model: Model, path: Path, *, force: bool = False) -> None:
             document["encoder"] = asdict(predictor.paths.config)
             tensors |= {f"encoder.{name}": value for name, value in predictor.paths.state_dict().items()}
         elif isinstance(predictor.paths, RawPaths):
-            document["raw"] = {"paths": predictor.paths.paths, "columns": predictor.paths.columns}
+            document["raw"] = {name: getattr(predictor.paths, name) for name in ("paths", "columns", "spread")}
             tensors |= {f"raw.{name}": value for name, value in predictor.paths.state.items()}
     parts = {
         TENSORS: save({name: value.detach().contiguous() for name, value in tensors.items()}),
@@ -124,7 +126,7 @@ def _assembled(document: dict[str, Any], tensors: dict[str, Tensor]) -> Model:
         head.load_state_dict(_part(tensors, "head."))
         predictor = HeadPredictor(head.eval(), tasks, aggregate)
     else:
-        net = Pfn(PfnConfig(**document["net"]))
+        net = NETWORKS[document.get("form", NanoPfn.form)](PfnConfig(**document["net"]))
         net.load_state_dict({name: value.float() for name, value in _part(tensors, "net.").items()})
         net.eval().requires_grad_(False)
         rows = Rows(tensors["rows.numbers"], tensors["rows.codes"].long())

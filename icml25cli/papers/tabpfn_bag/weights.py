@@ -13,10 +13,10 @@ from safetensors.torch import load_file, save_file
 
 from icml25cli.core.errors import InputError
 from icml25cli.core.files import atomic_path
-from icml25cli.papers.tabpfn_bag.network import Pfn, PfnConfig
+from icml25cli.papers.tabpfn_bag.network import NanoPfn, PfnConfig
 
 
-def save_pfn(net: Pfn, folder: Path, *, force: bool = False) -> None:
+def save_pfn(net: NanoPfn, folder: Path, *, force: bool = False) -> None:
     """Write ``model.safetensors`` (float16) and ``config.json`` into a new folder.
 
     Raises:
@@ -31,7 +31,7 @@ def save_pfn(net: Pfn, folder: Path, *, force: bool = False) -> None:
         (new / "config.json").write_text(json.dumps(asdict(net.config), indent=1) + "\n", encoding="utf-8")
 
 
-def load_pfn(folder: Path) -> Pfn:
+def load_pfn(folder: Path) -> NanoPfn:
     """The network in a folder, in float32 and evaluation mode, its weights frozen.
 
     Raises:
@@ -44,7 +44,7 @@ def load_pfn(folder: Path) -> Pfn:
         ):
             raise InputError(f"{folder / 'config.json'} does not give the sizes of a network")
         with torch.device("meta"):
-            net = Pfn(PfnConfig(**sizes))
+            net = NanoPfn(PfnConfig(**sizes))
         weights = {name: weight.float() for name, weight in load_file(folder / "model.safetensors").items()}
         net.load_state_dict(weights, assign=True)
     except (OSError, ValueError, TypeError, AttributeError, SafetensorError, RuntimeError) as error:

@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 
 from icml25cli.core.errors import InputError, OutputError
 from icml25cli.papers.tabpfn_bag import network
-from icml25cli.papers.tabpfn_bag.network import Context, Pfn, PfnConfig, attend
+from icml25cli.papers.tabpfn_bag.network import Context, NanoPfn, PfnConfig, attend
 from icml25cli.papers.tabpfn_bag.weights import load_pfn, save_pfn
 
 SMALL = PfnConfig(columns=6, classes=4, width=16, heads=2, layers=3, hidden=32)
 
 
-def net_of(config: PfnConfig = SMALL, seed: int = 0) -> Pfn:
+def net_of(config: PfnConfig = SMALL, seed: int = 0) -> NanoPfn:
     """Random in every weight: as built, the maps that write to the residual stream are zero and hide the others."""
     torch.manual_seed(seed)
-    net = Pfn(config).eval()
+    net = NanoPfn(config).eval()
     for weight in net.parameters():
         if weight.ndim > 1:
             torch.nn.init.normal_(weight, std=weight.shape[-1] ** -0.5)
@@ -36,7 +36,7 @@ def table(config: PfnConfig = SMALL, rows: int = 12, queries: int = 5, batch: in
     return x, y, torch.randn(batch, queries, config.columns, generator=source)
 
 
-def by_hand(net: Pfn, x, y, q):
+def by_hand(net: NanoPfn, x, y, q):
     """The same network over context and queries at once, with a mask, from the definition."""
     n, config = x.shape[1], net.config
     h = net.row(torch.cat([x, q], 1))
@@ -178,13 +178,13 @@ def test_attention_stays_sharp_over_more_rows():
 
 
 def test_the_shipped_sizes_fit_their_file():
-    assert sum(weight.numel() for weight in Pfn(PfnConfig()).parameters()) == 1_302_754
+    assert sum(weight.numel() for weight in NanoPfn(PfnConfig()).parameters()) == 1_302_754
 
 
 def test_it_learns_to_look_labels_up():
     """Queries that repeat rows of the context: a few hundred steps must find the copy, which no fixed map can."""
     torch.manual_seed(0)
-    net = Pfn(PfnConfig(columns=4, classes=3, width=32, heads=2, layers=2, hidden=64))
+    net = NanoPfn(PfnConfig(columns=4, classes=3, width=32, heads=2, layers=2, hidden=64))
     optimizer = torch.optim.AdamW(net.parameters(), lr=3e-3)
     source = torch.Generator().manual_seed(1)
     for _ in range(250):

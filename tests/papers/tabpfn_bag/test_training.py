@@ -12,7 +12,7 @@ import torch
 
 from icml25cli.core.errors import InputError
 from icml25cli.papers.tabpfn_bag import pretraining
-from icml25cli.papers.tabpfn_bag.network import Pfn, PfnConfig
+from icml25cli.papers.tabpfn_bag.network import NanoPfn, PfnConfig
 from icml25cli.papers.tabpfn_bag.pretraining import Plan, loss_of, optimizers, rate_at, training_loss, validation
 from icml25cli.papers.tabpfn_bag.prior import UNKNOWN, Tables, draw_tables
 from icml25cli.papers.tabpfn_bag.weights import load_pfn
@@ -125,7 +125,7 @@ def test_validation_draws_are_the_same_at_every_evaluation_and_none_is_trained_o
 
     monkeypatch.setattr(pretraining, "draw_tables", recorded)
     plan = replace(PLAN, validation=(3, 4, 48, 30))
-    net = Pfn(SMALL)
+    net = NanoPfn(SMALL)
     figures = [validation(net, dict(net.named_parameters()), plan) for _ in range(2)]
     assert figures[0] == figures[1]
     held_out = set(seeds)
@@ -137,7 +137,7 @@ def test_validation_draws_are_the_same_at_every_evaluation_and_none_is_trained_o
 
 def test_half_precision_gives_the_loss_and_nearly_the_gradient():
     torch.manual_seed(0)
-    net = Pfn(SMALL)
+    net = NanoPfn(SMALL)
     for weight in net.parameters():
         if weight.ndim > 1:
             torch.nn.init.normal_(weight, std=weight.shape[-1] ** -0.5)
@@ -158,7 +158,7 @@ def test_it_learns_the_prior():
     """Some hundred steps of a small network beat guessing by class frequencies on tables that it has not seen."""
     torch.manual_seed(0)
     plan = Plan(stages=((math.inf, 128, 2048),), validation=(2, 32, 128, 80))
-    net = Pfn(PfnConfig(width=64, heads=2, layers=3, hidden=128))
+    net = NanoPfn(PfnConfig(width=64, heads=2, layers=3, hidden=128))
     steps = optimizers(net, 2e-3, 0.01)
     for step in range(400):
         training_loss(net, plan.tables(step)).backward()
