@@ -31,13 +31,16 @@ $(VENV)/bin/python:
 
 # pip and not uv: with torch pinned, pip takes the CPU build where one is configured; see README.
 $(VENV)/installed: pyproject.toml | $(VENV)/bin/python
+	@echo 'installing into $(VENV): a few minutes'
 	$(BIN)/python -m pip install --quiet -e .
 	touch $@
 
 $(VENV)/installed-test: pyproject.toml | $(VENV)/bin/python
+	@echo 'installing into $(VENV): a few minutes'
 	$(BIN)/python -m pip install --quiet -e '.[test]'
 	touch $@ $(VENV)/installed
 
 $(VENV)/installed-dev: pyproject.toml | $(VENV)/bin/python
+	@echo 'installing into $(VENV): a few minutes'
 	$(BIN)/python -m pip install --quiet -e '.[dev]'
 	touch $@ $(VENV)/installed-test $(VENV)/installed

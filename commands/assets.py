@@ -43,6 +43,7 @@ def list_assets(as_json: opt.Json = False) -> None:
             "licence": asset.licence + " (opt-in)" * asset.opt_in,
             "version": asset.version,
             "client": asset.sources[0].client,
+            "package": asset.sources[0].package,
         }
         for asset in assets
     ]
@@ -51,6 +52,7 @@ def list_assets(as_json: opt.Json = False) -> None:
         for asset in assets
     ]
     report.answer = {"cache": str(store.cache_dir())}
+    report.notes = ["What comes in a package of the same name and version is downloaded once."]
     report.metrics = {"assets": len(report.rows), "fetched": sum(row["fetched"] for row in report.rows)}
     show(report, as_json=as_json)
 

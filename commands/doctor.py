@@ -13,15 +13,18 @@ CLIENTS = {
     "apt-get": "assets from Debian packages",
     "dpkg-deb": "assets from Debian packages",
 }
+GB = 1e9
 
 
 @app.command()
 def doctor(as_json: opt.Json = False) -> None:
-    """Show versions, devices, threads, caches and the clients that assets are fetched with."""
+    """Show versions, devices, memory, disk, caches and the clients that assets are fetched with; and what is amiss."""
+    import os
     import platform
     import shutil
     from importlib.metadata import PackageNotFoundError, version
 
+    import psutil
     import torch
 
     from icml25cli.core.parallel import usable_cpus
@@ -39,13 +42,29 @@ def doctor(as_json: opt.Json = False) -> None:
         {"client": name, "found": shutil.which(name), "needed_for": use} for name, use in CLIENTS.items()
     ]
     cache = cache_dir()
+    there = next(folder for folder in (cache, *cache.parents) if folder.is_dir())
     kept = sum(file.stat().st_size for file in cache.rglob("*") if file.is_file()) if cache.is_dir() else 0
+    memory = psutil.virtual_memory()
+    report.metrics = {
+        "usable_cpus": usable_cpus(),
+        "torch_threads": torch.get_num_threads(),
+        "memory_gb": memory.total / GB,
+        "memory_free_gb": memory.available / GB,
+        "cache_gb": kept / GB,
+        "cache_free_gb": shutil.disk_usage(there).free / GB,
+    }
+    report.tables["machine"] = [{**report.metrics}]
+    missing = [str(row["package"]) for row in report.rows if row["version"] is None]
+    absent = [client for client in CLIENTS if shutil.which(client) is None]
     report.answer = {
+        "status": f"lacks {', '.join(missing)}" if missing else "every package is there",
         "python": platform.python_version(),
         "platform": platform.platform(),
         "devices": ["cpu", *(f"cuda:{i} {torch.cuda.get_device_name(i)}" for i in range(torch.cuda.device_count()))],
         "cache": str(cache),
     }
-    report.metrics = {"usable_cpus": usable_cpus(), "torch_threads": torch.get_num_threads(), "cache_bytes": kept}
-    report.warnings = [f"{row['package']} is not installed" for row in report.rows if row["version"] is None]
+    report.warnings = [f"{name} is not installed" for name in missing]
+    report.warnings += [f"{client} is not found: no {CLIENTS[client]}" for client in absent]
+    if not os.access(there, os.W_OK):
+        report.warnings.append(f"{there} cannot be written: nothing can be kept for another run")
     show(report, as_json=as_json)

@@ -18,10 +18,11 @@ def papers(as_json: opt.Json = False) -> None:
             "runs": paper.module is not None,
             "method": paper.method,
             "title": paper.title,
-            "authors": paper.authors,
-            "link": paper.link,
         }
         for paper in PAPERS
+    ]
+    report.tables["sources"] = [
+        {"command": paper.name, "authors": paper.authors, "link": paper.link} for paper in PAPERS
     ]
     report.metrics = {"papers": len(PAPERS), "running": sum(paper.module is not None for paper in PAPERS)}
     show(report, as_json=as_json)

@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase
 
 from icml25cli.core.errors import CheckFailed
 from icml25cli.core.models import ModelSource, context_length
-from icml25cli.core.progress import warn
+from icml25cli.core.progress import note, warn
 from icml25cli.core.text import find_text, shares_text, token_stream, windows
 
 MOST_SHARED = 0.1  # of the evaluation windows may share text with calibration, and are left out; beyond, it is a leak
@@ -42,6 +42,8 @@ def calibration_sample(
         InputError: the text cannot be found or read, or is shorter than one window.
     """
     length = min(window, context_length(source.config) or window)
+    if length < window:
+        note(f"windows are of {length} tokens, the most that {source.name} reads")
     found = find_text(text, "calibration")
     stream = token_stream(found, tokenizer)
     drawn = windows(stream, length, count=max(1, tokens // length), seed=seed, name=found.name)

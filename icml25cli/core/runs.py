@@ -30,6 +30,7 @@ from icml25cli.core.files import (
     sync_directory,
     write_json,
 )
+from icml25cli.core.progress import note
 
 FORMAT = 1  # of a run directory; raised when an older one can no longer be continued
 MARK = ".icml25"  # in every output directory: what --force may replace
@@ -202,6 +203,8 @@ class Run:
                     with contextlib.suppress(OSError):  # it was never made
                         (directory / "units").rmdir()
                 raise
+        if not _opened and any((directory / "units").iterdir()):
+            note(f"what an earlier run finished is in {directory} and not done again; its times are of then")
         _opened.pop(directory, None)
         _opened[directory] = None
         return run

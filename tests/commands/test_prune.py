@@ -158,7 +158,7 @@ def test_a_target_of_nothing_changes_nothing(icml25, llama, tmp_path):
     before, after = weights(llama), weights(tmp_path / "out")
     assert before.keys() == after.keys()
     assert all(torch.equal(before[name], after[name]) for name in before)
-    assert done.json["rows"][0]["nll_over_dense"] == 0
+    assert done.json["rows"][0]["nll_more"] == 0
 
 
 def test_pruned_then_quantised_then_evaluated(icml25, llama, tmp_path):

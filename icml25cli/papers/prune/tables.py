@@ -14,7 +14,7 @@ from icml25cli.papers.prune.speed import Speed, speedup
 
 DENSE = "dense"
 EXPLAINED = (
-    "Perplexity is of held-out windows, ± one standard error over windows; nll over dense is nats a token more than "
+    "Perplexity is of held-out windows, ± one standard error over windows; nll more is nats a token more than "
     "the dense model's on the same windows. Shares are what is left: of all parameters, and of the decoder's. Speeds "
     "are of whole models in float32, turn by turn with the dense one. A correlation is of a layer's outputs with and "
     "without what was cut; a gain is the share of that error which repair takes away."
@@ -121,12 +121,13 @@ def totals(job: Job) -> list[dict[str, Any]]:
 
 
 def speeds(job: Job, measured: Sequence[Measured | None]) -> list[dict[str, Any]]:
-    """Prefill and decoding of every method that was measured, each beside the dense model in the same turns."""
+    """Prefill and decoding of every method that was measured, each before the dense model in the same turns."""
     rows = []
     for pruned, m in zip(job.pruned, measured, strict=True):
         if m:
+            turns = {"target": pruned.options.target, "turns_with": pruned.options.method}
             for name, speed in ((pruned.options.method, m.pruned), (DENSE, m.dense)):
-                rows.append({"method": name, "target": pruned.options.target, **speed_figures(speed, m.dense)})
+                rows.append({"method": name, **turns, **speed_figures(speed, m.dense)})
     return rows
 
 
@@ -198,8 +199,8 @@ def _figures(
         figures = {
             "perplexity": fit.mean,
             "perplexity_se": fit.standard_error,
-            "nll_over_dense": more.mean,
-            "nll_over_dense_se": more.standard_error,
+            "nll_more": more.mean,
+            "nll_more_se": more.standard_error,
         }
     return figures | {
         "parameters": sizes.parameters,

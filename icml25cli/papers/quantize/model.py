@@ -140,8 +140,8 @@ def comparison(judged: tuple[Judged, ...]) -> list[dict[str, Any]]:
                 "perplexity_se": ppl.standard_error,
                 "kl": kl.mean,
                 "kl_se": kl.standard_error,
-                "nll_over_float": nll.mean,
-                "nll_over_float_se": nll.standard_error,
+                "nll_more": nll.mean,
+                "nll_more_se": nll.standard_error,
                 "proxy_loss": j.proxy_loss if j.tensors else None,
                 "seconds": round(j.seconds, 3),
             }

@@ -106,7 +106,7 @@ class Schema:
                 f"the table lacks {_names(missing)} that the model was fitted on", hint="give all of its columns"
             )
         if other := [name for name in named if name not in {column.name for column in self.columns}]:
-            note(f"not known to the model and not used: {_names(other)}")
+            note(f"the model was not fitted on {_names(other)}: not used")
         raw = torch.from_numpy(_numbers(self.columns, named, len(frame)))
         numbers = self.scaling(raw.double()).float()
         codes = [_codes(column, named[column.name]) for column in used if column.kind == "category"]
