@@ -23,7 +23,7 @@ app = paper_group("align", known_inputs=_known_inputs)
 def run(
     first: align_options.First = "digits-left",
     second: align_options.Second = "digits-right",
-    metric: align_options.Metric = "all",
+    metric: align_options.AllMetrics = None,
     k: align_options.K = 10,
     permutations: align_options.Permutations = 200,
     interval: Annotated[bool, typer.Option("--ci/--no-ci", help="Intervals, by leaving out parts of the rows.")] = True,
@@ -83,8 +83,9 @@ def run(
     from icml25cli.core.progress import warnings_so_far
     from icml25cli.papers.align import figures, job
 
-    if other := [name for name in bounds if name not in job.asked_metrics(metric)]:
-        raise UsageError(f"--fail-below {other[0]} needs that metric", hint=f"add it: --metric {metric},{other[0]}")
+    wanted = align_options.joined(metric, "all")
+    if other := [name for name in bounds if name not in job.asked_metrics(wanted)]:
+        raise UsageError(f"--fail-below {other[0]} needs that metric", hint=f"add it: --metric {wanted},{other[0]}")
     set_threads(threads)
     rows = align_options.rows_of(normalize, clip_quantile, ids, match_n, drop_bad, seed)
     settings = align_options.settings_of(
@@ -100,7 +101,7 @@ def run(
     report.params = {"a": first, "b": second}
     asked = {"k": k, "null": permutations, "normalize": normalize.value, "clip_quantile": clip_quantile}
     if layers:
-        count, found = job.compare_layers(first, second, None if metric == "all" else metric, rows, settings)
+        count, found = job.compare_layers(first, second, None if wanted == "all" else wanted, rows, settings)
         report.params |= {"rows": count, **asked}
         report.rows = [row for swept in found for row in swept.rows()]
         report.details = {f"layers_{swept.metric}": [*job.layers.as_table(swept)] for swept in found}
@@ -108,7 +109,7 @@ def run(
         figure = figures.of_layers(found[0])
     else:
         with job.compare(
-            first, second, metric, rows, settings, labels=labels, groups=groups, resume=resume, fresh=fresh
+            first, second, wanted, rows, settings, labels=labels, groups=groups, resume=resume, fresh=fresh
         ) as compared:
             report.params |= {"rows": compared.pair.count, **asked}
             report.rows = [m.row() for m in compared.measured]

@@ -54,7 +54,7 @@ def items(
 
 def matrix(
     files: Annotated[list[str], typer.Argument(metavar="FILE...", help=f"The same items: {align_options.FORMATS}.")],
-    metric: align_options.Metric = "ucka,mknn",
+    metric: align_options.Metrics = None,
     k: align_options.K = 10,
     permutations: align_options.Permutations = 0,
     normalize: align_options.Normalize = NormalizeName.l2,
@@ -90,7 +90,9 @@ def matrix(
     settings = align_options.settings_of(
         k=k, permutations=permutations, intervals=False, seed=seed, queries=queries, index=index.value
     )
-    found = list(all_pairs(files, metric, rows, settings, resume=resume, fresh=fresh))
+    found = list(
+        all_pairs(files, align_options.joined(metric, "ucka,mknn"), rows, settings, resume=resume, fresh=fresh)
+    )
     report.params = {"verb": "matrix", "files": len(files), "k": k, "normalize": normalize.value}
     report.rows = [{"a": files[i], "b": files[j], **m.row()} for i, j, measured in found for m in measured]
     report.answer = {"status": "compared"}
@@ -108,7 +110,7 @@ def sweep(
     against: Annotated[
         str | None, typer.Option("--with", metavar="FILE", help="What every model is compared with.")
     ] = None,
-    metric: align_options.Metric = "ucka,mknn",
+    metric: align_options.Metrics = None,
     k: align_options.K = 10,
     normalize: align_options.Normalize = NormalizeName.l2,
     clip_quantile: align_options.Clip = 1.0,
@@ -138,7 +140,7 @@ def sweep(
     set_threads(threads)
     rows = align_options.rows_of(normalize, clip_quantile, ids, match_n, drop_bad, seed)
     settings = align_options.settings_of(k=k, permutations=0, intervals=False, seed=seed)
-    swept = sweep_models(table, against, metric, rows, settings)
+    swept = sweep_models(table, against, align_options.joined(metric, "ucka,mknn"), rows, settings)
     report.params = {"verb": "sweep", "table": str(table), "k": k, "normalize": normalize.value}
     report.rows = [as_row(found) for found in swept.correlations]
     report.tables = {"models": [*swept.as_table()]}

@@ -32,9 +32,13 @@ class Form(StrEnum):
 FORMATS = ".npy, .npz, .safetensors, .parquet or .pt; FILE:KEY where it holds several"
 First = Annotated[str, typer.Argument(metavar="A", help=f"One item a row: {FORMATS}; or digits-left, built in.")]
 Second = Annotated[str, typer.Argument(metavar="B", help="The same items by another encoder; or digits-right.")]
-Metric = Annotated[
-    str,
-    typer.Option("--metric", metavar="LIST|all", help="ucka, mknn, cka ...; all: man icml25-align."),
+AllMetrics = Annotated[
+    list[str] | None,
+    typer.Option("--metric", metavar="LIST|all", help="ucka, mknn, cka ...; man icml25-align. [default: all]"),
+]
+Metrics = Annotated[
+    list[str] | None,
+    typer.Option("--metric", metavar="LIST|all", help="ucka, mknn, cka ...; man icml25-align. [default: ucka,mknn]"),
 ]
 K = Annotated[int, typer.Option("--k", min=1, help="Nearest neighbours.")]
 Permutations = Annotated[int, typer.Option("--null", min=0, max=100_000, help="Orders of B's rows that chance is.")]
@@ -71,6 +75,11 @@ def rows_of(
     from icml25cli.papers.align.job import Rows
 
     return Rows(normalize.value, clip, ids, match_n, drop_bad, seed)
+
+
+def joined(given: list[str] | None, default: str) -> str:
+    """What --metric said, once with commas or several times, as one list."""
+    return ",".join(given) if given else default
 
 
 def settings_of(**given: Any) -> "Settings":

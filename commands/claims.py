@@ -31,6 +31,7 @@ def claims(
         typer.Argument(metavar="COMMAND", help="Papers to check. [default: all]", autocompletion=complete_command),
     ] = None,
     size: Annotated[RunSize, typer.Option("--size", help="A minute on built-ins, or assets too.")] = RunSize.quick,
+    only_list: Annotated[bool, typer.Option("--list", help="Say what is claimed, and measure nothing.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit 1 unless every claim holds.")] = False,
     output: opt.Output = None,
     force: opt.Force = False,
@@ -60,15 +61,26 @@ def claims(
         check_file(target, force=force)
     report = Report("claims", params={"size": size.value, "commands": chosen})
     report.tables["claims"] = []
+    made = {name: import_module(f"icml25cli.papers.{name.replace('-', '_')}.claims").CLAIMS for name in chosen}
+    if only_list and (output or strict):
+        raise UsageError("--list measures nothing", hint="leave out --output and --strict")
+    if only_list:
+        report.rows = [
+            {"command": name, "claim": claim.name, "sizes": [*claim.sizes], **words(claim)}
+            for name in chosen
+            for claim in made[name]
+        ]
+        report.metrics = {"claims": len(report.rows)}
+        show(report, as_json=as_json)
+        return
     outcomes = []
     for name in chosen:
-        listed = import_module(f"icml25cli.papers.{name.replace('-', '_')}.claims").CLAIMS
-        claims = [claim for claim in listed if size.value in claim.sizes]
+        claims = [claim for claim in made[name] if size.value in claim.sizes]
         done = check_each(claims, size.value, name, resume=resume, fresh=fresh)
         if name in targets:
-            made = {"version": version("icml25"), "date": date.today().isoformat(), "machine": platform.platform()}
+            facts = {"version": version("icml25"), "date": date.today().isoformat(), "machine": platform.platform()}
             rows = [{**words(outcome.claim), **figures(outcome), "reason": outcome.reason} for outcome in done]
-            write_json(targets[name], {**made, "size": size.value, "claims": rows}, force=force)
+            write_json(targets[name], {**facts, "size": size.value, "claims": rows}, force=force)
             report.artefacts.append(str(targets[name]))
         report.rows += [{"command": name, **figures(outcome)} for outcome in done]
         report.tables["claims"] += [words(claim) for claim in claims]

@@ -130,6 +130,8 @@ def _opened(named: str, allow_download: bool) -> Embeddings:
     file, key = split_name(named, SUFFIXES)
     suffix = file.suffix.lower()
     if suffix not in SUFFIXES:
+        if file.is_file() and suffix != ".gguf":
+            raise InputError(f"{named} is no file of embeddings", hint=f"they are {', '.join(SUFFIXES)}, or a model")
         return _token_embeddings(named, allow_download)
     if not file.is_file():
         raise InputError(f"{file} cannot be read: {'it is a folder' if file.is_dir() else 'no such file'}")

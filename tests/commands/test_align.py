@@ -92,7 +92,8 @@ def test_ids_pair_rows_of_any_order(icml25, data):
         "rows"
     ]
     files = (data / "a.npz", data / "b.parquet")
-    found = icml25("align", *files, "--ids", "id", "--metric", "ucka,mknn", "--null", 0, "--json").json["rows"]
+    twice = ("--metric", "ucka", "--metric", "mknn")
+    found = icml25("align", *files, "--ids", "id", *twice, "--null", 0, "--json").json["rows"]
     assert [row["value"] for row in found] == pytest.approx([row["value"] for row in wanted], abs=1e-6)
     by_number = icml25("align", *files, "--metric", "ucka", "--null", 0, "--json").json["rows"]
     assert abs(by_number[0]["value"]) < wanted[0]["value"] / 2
@@ -379,3 +380,11 @@ def test_a_side_that_does_not_vary_has_no_value_and_no_warning_of_numpy(icml25, 
     done = icml25("align", data / "a.npy", "still.npy", "--null", 5, "--normalize", "none")
     assert done.code == 0, done.err
     assert not [w for w in recwarn if issubclass(w.category, RuntimeWarning)]
+
+
+def test_a_table_of_text_is_no_file_of_embeddings(icml25, tmp_path):
+    (tmp_path / "labels.csv").write_text("id,label\n1,a\n")
+    done = icml25("align", tmp_path / "labels.csv", "digits-right")
+    assert (done.code, done.out) == (3, "")
+    assert "labels.csv is no file of embeddings" in done.err
+    assert ".npz" in done.err

@@ -131,3 +131,14 @@ def test_what_a_run_finished_before_it_was_cut_short_is_not_measured_again(run, 
     assert run(claims, "--resume")[0] == 3  # all is told, and nothing is left
     assert run(claims)[0] == 0
     assert asked.count("first") == 2
+
+
+def test_a_list_says_what_is_claimed_and_measures_nothing(run):
+    def never(size):
+        raise AssertionError("it was measured")
+
+    code, out, _ = run([made("a", never), made("b", never, ("full",))], "--list", "--json")
+    rows = json.loads(out)["rows"]
+    assert code == 0
+    assert [(row["claim"], row["sizes"]) for row in rows] == [("a", ["quick", "full"]), ("b", ["full"])]
+    assert run([made("a", never)], "--list", "--strict")[0] == 2
