@@ -22,10 +22,11 @@ def doctor(as_json: opt.Json = False) -> None:
     import os
     import platform
     import shutil
-    from importlib.metadata import PackageNotFoundError, version
+    from importlib.metadata import PackageNotFoundError, metadata, requires, version
 
     import psutil
     import torch
+    from packaging.requirements import Requirement
 
     from icml25cli.core.parallel import usable_cpus
     from icml25cli.core.runs import cache_dir
@@ -40,6 +41,20 @@ def doctor(as_json: opt.Json = False) -> None:
     report.rows = [{"package": name, "version": installed(name)} for name in PACKAGES]
     report.tables["clients"] = [
         {"client": name, "found": shutil.which(name), "needed_for": use} for name, use in CLIENTS.items()
+    ]
+    extras = [extra for extra in metadata("icml25").get_all("Provides-Extra") or [] if extra not in ("test", "dev")]
+    named = [Requirement(line) for line in requires("icml25") or []]
+    report.tables["extras"] = [
+        {
+            "extra": extra,
+            "lacks": [
+                wanted.name
+                for wanted in named
+                if wanted.marker and wanted.marker.evaluate({"extra": extra}) and installed(wanted.name) is None
+            ]
+            or None,
+        }
+        for extra in extras
     ]
     cache = cache_dir()
     there = next(folder for folder in (cache, *cache.parents) if folder.is_dir())

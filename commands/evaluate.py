@@ -84,7 +84,9 @@ def evaluate(
     ]
     report.params = {"models": [source.name for source in sources]}
     if wanted:
-        wanted = beginning(wanted, load_tokenizer(sources[0]), tokens)
+        whole, wanted = wanted, beginning(wanted, load_tokenizer(sources[0]), tokens)
+        if wanted is whole:
+            report.notes.append(f"The whole text is read: it has no more than the {tokens:,} tokens of --tokens.")
         shortest = min(sources, key=longest_window)
         if (longest := longest_window(shortest)) < window:
             window = int(longest)

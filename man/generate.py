@@ -107,7 +107,7 @@ def columns(name: str) -> list[str]:
 
 
 def common_tail(name: str) -> list[str]:
-    prefix = "_".join([ENVIRONMENT_PREFIX, *([name.upper().replace("-", "_")] if name != "icml25" else [])])
+    prefix = f"{ENVIRONMENT_PREFIX}_{name.upper().replace('-', '_') if name != 'icml25' else 'COMMAND'}"
     lines = [
         ".SH ENVIRONMENT",
         *paragraphs(

@@ -70,6 +70,17 @@ def test_json_is_one_document_of_the_documented_schema(icml25, command):
     assert done.code == 0
 
 
+def test_doctor_says_what_is_amiss(icml25, tmp_path):
+    done = icml25("doctor", "--json", env={"PATH": str(tmp_path)})
+    assert done.code == 0
+    assert done.json["answer"]["status"] == "every package is there"
+    assert done.json["metrics"]["memory_gb"] >= done.json["metrics"]["memory_free_gb"] > 0
+    assert "npm is not found: no assets from the npm registry" in done.json["warnings"]
+    extras = {row["extra"]: row["lacks"] for row in done.json["tables"]["extras"]}
+    assert {"tables", "index", "cluster"} <= extras.keys()
+    assert extras["tune"] is None
+
+
 def test_a_planned_paper_says_that_it_does_not_run_yet(icml25):
     done = icml25("ui-bench", "x")
     assert (done.code, done.out) == (4, "")
