@@ -71,7 +71,7 @@ Target = Annotated[
     str | None, typer.Option("--target", metavar="COLUMN", help="The class. [default: target, class, label or y]")
 ]
 Pfn = Annotated[
-    str, typer.Option("--pfn", metavar="NAME", help="The network: nano, tabpfn-v1:CHECKPOINT, or a folder.")
+    str, typer.Option("--pfn", metavar="NAME", help="The network: nano, tabpfn-v1:FILE, tabpfn:FILE, or a folder.")
 ]
 Method = Annotated[MethodName, typer.Option("--method", help="The main method.")]
 K = Annotated[int, typer.Option("--k", min=1, max=256, help="Paths: contexts, and encoders of rows.")]

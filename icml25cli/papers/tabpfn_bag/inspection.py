@@ -7,7 +7,7 @@ from typing import Any
 from icml25cli.core.files import expand
 from icml25cli.papers.tabpfn_bag.learners import HeadPredictor
 from icml25cli.papers.tabpfn_bag.model import Model
-from icml25cli.papers.tabpfn_bag.nets import BUILT_IN, V1, load_net
+from icml25cli.papers.tabpfn_bag.nets import BUILT_IN, is_checkpoint, load_net
 from icml25cli.papers.tabpfn_bag.network import Pfn
 from icml25cli.papers.tabpfn_bag.saved import load_model
 
@@ -23,18 +23,14 @@ def describe(name: str) -> tuple[Row, list[Row], list[Row]]:
     Raises:
         InputError: it is neither a whole model nor a network.
     """
-    if name == BUILT_IN or name.startswith(V1) or expand(name).is_dir():
+    if name == BUILT_IN or is_checkpoint(name) or expand(name).is_dir():
         return _network(load_net(name)), [], []
     return of_model(load_model(Path(expand(name))))
 
 
 def _network(net: Pfn) -> Row:
-    return {
-        "kind": "network",
-        "form": net.form,
-        **asdict(net.config),
-        "parameters": sum(p.numel() for p in net.parameters()),
-    }
+    sizes = {name: size for name, size in asdict(net.config).items() if not isinstance(size, dict)}
+    return {"kind": "network", "form": net.form, **sizes, "parameters": sum(p.numel() for p in net.parameters())}
 
 
 def of_model(model: Model) -> tuple[Row, list[Row], list[Row]]:

@@ -22,11 +22,17 @@ CONTEXT_UNIT = 256  # rows of a context at which attention is scaled as usual
 
 
 @dataclass(frozen=True)
-class PfnConfig:
-    """Sizes of a network: columns and classes it can take, and its widths."""
+class Sizes:
+    """Columns and classes that a network can take."""
 
     columns: int = 64
     classes: int = 10
+
+
+@dataclass(frozen=True)
+class PfnConfig(Sizes):
+    """With the widths of one whose tokens are rows."""
+
     width: int = 160
     heads: int = 4
     layers: int = 6
@@ -110,13 +116,15 @@ class Pfn(nn.Module, ABC):
 
     Attributes:
         form: which network it is, by name.
+        sizes: of which ``config`` is one.
         spread: columns of a table without an encoder are scaled by (columns of the network / used ones) ** spread.
     """
 
     form: str
     spread: float
+    sizes: type[Sizes] = PfnConfig
 
-    def __init__(self, config: PfnConfig) -> None:
+    def __init__(self, config: Sizes) -> None:
         super().__init__()
         self.config = config
 
@@ -155,6 +163,7 @@ class NanoPfn(Pfn):
 
     form = "nano"
     spread = 0.5  # so that a row's norm does not tell how many columns there were
+    config: PfnConfig
 
     def __init__(self, config: PfnConfig) -> None:
         super().__init__(config)

@@ -27,11 +27,12 @@ from icml25cli.papers.tabpfn_bag.finetune import Recipe
 from icml25cli.papers.tabpfn_bag.learners import HeadModule, HeadPredictor, RawPaths
 from icml25cli.papers.tabpfn_bag.local import LocalEnsemble
 from icml25cli.papers.tabpfn_bag.model import Model, Options
-from icml25cli.papers.tabpfn_bag.network import NanoPfn, PfnConfig
+from icml25cli.papers.tabpfn_bag.network import NanoPfn
+from icml25cli.papers.tabpfn_bag.tabpfn_package import PackagePfn
 from icml25cli.papers.tabpfn_bag.tabpfn_v1 import TabPfnV1
 
 FORMAT = "icml25/tabpfn-bag/1"
-NETWORKS = {net.form: net for net in (NanoPfn, TabPfnV1)}
+NETWORKS: dict[str, Any] = {net.form: net for net in (NanoPfn, TabPfnV1, PackagePfn)}
 TENSORS, DOCUMENT = "model.safetensors", "model.json"
 LARGEST_DOCUMENT = 2**26  # bytes
 STAMP = (1980, 1, 1, 0, 0, 0)  # the same model is the same file whenever it is written
@@ -126,7 +127,8 @@ def _assembled(document: dict[str, Any], tensors: dict[str, Tensor]) -> Model:
         head.load_state_dict(_part(tensors, "head."))
         predictor = HeadPredictor(head.eval(), tasks, aggregate)
     else:
-        net = NETWORKS[document.get("form", NanoPfn.form)](PfnConfig(**document["net"]))
+        form = NETWORKS[document.get("form", NanoPfn.form)]
+        net = form(form.sizes(**document["net"]))
         net.load_state_dict({name: value.float() for name, value in _part(tensors, "net.").items()})
         net.eval().requires_grad_(False)
         rows = Rows(tensors["rows.numbers"], tensors["rows.codes"].long())
