@@ -32,7 +32,10 @@ class FormatOption(StrEnum):
     json = "json"
 
 
-_KINDS = "A formulation (.json), an LP file (.lp), an MPS file (.mps), or - for any of them on standard input."
+_KINDS = (
+    "A formulation (.json), an LP file (.lp), an MPS file (.mps), a folder that run -o wrote, or - for any of the "
+    "files on standard input."
+)
 Model = Annotated[Path, typer.Argument(metavar="MODEL", help=_KINDS)]
 Solver = Annotated[SolverOption, typer.Option("--solver", help="HiGHS, or the CBC that comes with PuLP.")]
 TimeLimit = Annotated[float, typer.Option("--time-limit", min=0.1, help="Seconds a solver may take.")]

@@ -77,6 +77,19 @@ def test_explain_tells_a_person(formulate):
     assert done.err == ""
 
 
+def test_a_folder_of_results_means_its_model(formulate):
+    Path("many/row-000001").mkdir(parents=True)
+    Path("farmer.json").rename("many/row-000001/model.json")
+    done = formulate("explain", "many/row-000001", "--json")
+    assert (done.code, done.report["metrics"]["objective"]) == (0, 300)
+    above = formulate("explain", "many")
+    assert above.code == 3
+    assert "many is a folder without model.json" in above.err
+    assert "many/row-000001/model.json" in above.err
+    Path("empty").mkdir()
+    assert "run -o" in formulate("compile", "empty").err
+
+
 @pytest.mark.parametrize("kind", ["json", "lp", "mps"])
 def test_an_infeasible_model_is_an_answer_and_a_failure_if_strict(formulate, kind):
     rows = {"cap": "x['corn'] + x['wheat'] <= 1", "dem": "x['wheat'] + x['corn'] >= 2", "other": "x['corn'] <= 5"}

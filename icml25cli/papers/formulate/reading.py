@@ -25,16 +25,21 @@ from icml25cli.papers.formulate.linear import Column, LinearModel, Row
 from icml25cli.papers.formulate.rationals import Number
 
 SOLVER_FILES = (".lp", ".mps")
+MODEL = "model.json"  # of a folder of results
 
 
 def read_model(path: Path) -> tuple[Formulation | None, LinearModel]:
     """The model in a file, and the formulation it was compiled from where the file is JSON; ``-`` is
-    standard input, whose form is told by its beginning.
+    standard input, whose form is told by its beginning, and a folder that ``run -o`` wrote means its model.json.
 
     Raises:
         InputError: the file cannot be read; the message has the line and the reason where they are known.
         FormulaError: as ``compile_model``.
     """
+    if path.is_dir():
+        if not (path / MODEL).is_file():
+            raise InputError(f"{path} is a folder without {MODEL}", hint=_within(path))
+        path /= MODEL
     if path.suffix.lower() in SOLVER_FILES:
         return None, _read_with_highs(path)
     if path.suffix.lower() == ".mod":
@@ -49,6 +54,14 @@ def read_model(path: Path) -> tuple[Formulation | None, LinearModel]:
     else:
         formulation = load_formulation(path)
     return formulation, compile_model(formulation)
+
+
+def _within(folder: Path) -> str:
+    """Where in a folder a model is, or what makes one."""
+    found = min(
+        (str(each) for each in [*folder.glob(f"*/{MODEL}"), *folder.glob("*.lp"), *folder.glob("*.mps")]), default=""
+    )
+    return f"name one in it, such as {found}" if found else "name a model file, or a folder that `run -o` wrote"
 
 
 def _read_piped(content: bytes) -> LinearModel:

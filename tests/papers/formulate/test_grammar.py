@@ -195,6 +195,84 @@ def test_any_text_is_answered_or_refused_in_a_sentence(text):
     assert 0 <= outcome.confidence <= 1
 
 
+# --- which way a limit goes ---------------------------------------------------------------------------------------
+
+COURIER = (
+    "A courier service runs bikes and cars. Each bike moves 20 parcels and requires 1 rider. Each car moves 50 parcels "
+    "and requires 2 riders. A bike costs $30 a shift, a car costs $90 a shift. The courier must move at least 260 "
+    "parcels{} How many bikes and cars minimise the total cost?"
+)
+FEW = 420.0  # 8 bikes and 2 cars: twelve riders move no more
+FREE = 390.0  # 13 bikes, where twelve riders are the least
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        ". We have only 12 riders.",
+        ". Only 12 riders are available.",
+        ". There are just 12 riders.",
+        ". No more than 12 riders can be used.",
+        ". We have 12 riders at our disposal.",
+        ". We cannot use more than 12 riders.",
+        ". We must manage with 12 riders.",
+        ". We have to make do with 12 riders.",
+        " but has only 12 riders.",
+        ", having 12 riders.",
+        ", since only 12 riders are available.",
+        ", and only 12 riders are free that day.",
+        ", and our 12 riders are all we have.",
+    ],
+)
+def test_what_there_is_only_so_much_of_limits_from_above(said):
+    outcome = formulate_text(COURIER.format(said), Settings())
+    assert objective_of(outcome.best) == FEW
+    assert outcome.confidence >= SURE
+
+
+@pytest.mark.parametrize(
+    "said", [". At least 12 riders must work.", " and at least 12 of the available riders must work."]
+)
+def test_what_has_to_be_limits_from_below(said):
+    assert objective_of(formulate_text(COURIER.format(said), Settings()).best) == FREE
+
+
+def test_the_side_of_a_maximum_decides_the_optimum():
+    text = (
+        "A bakery makes cakes and pies. A cake takes 3 eggs and 2 cups of flour and sells for $12. A pie takes 1 egg "
+        "and 3 cups of flour and sells for $9. There are 60 cups of flour. {} The bakery must make at least 5 pies. "
+        "How many cakes and pies maximize the revenue?"
+    )
+    for said in ("There are just 40 eggs.", "We must get by with 40 eggs.", "40 eggs are all we have at hand."):
+        outcome = formulate_text(text.format(said), Settings())
+        assert objective_of(outcome.best) == 225 or outcome.confidence < SURE
+
+
+@pytest.mark.parametrize("said", [". Only 12 riders are needed.", " with 12 riders.", " but we have 12 riders."])
+def test_abstains_rather_than_guess_a_direction(said):
+    outcome = formulate_text(COURIER.format(said), Settings())
+    assert outcome.best is None or outcome.confidence < SURE
+
+
+def test_says_which_limit_may_go_either_way():
+    reason = formulate_text(COURIER.format(". Only 12 riders are needed."), Settings()).reason
+    assert reason == '"Only 12 riders are needed" may be a least or a most: say "at least" or "at most"'
+
+
+def test_a_table_of_wood_is_no_table_of_data():
+    text = (
+        "A workshop makes chairs and tables. A chair takes 2 m of wood, a table 6 m of wood. A chair brings $10, a "
+        "table $40. We have only 60 m of wood and at most 8 tables can be sold. How many of each maximize the profit?"
+    )
+    assert objective_of(formulate_text(text, Settings()).best) == 380  # 8 tables and 6 chairs
+
+
+@pytest.mark.parametrize("said", ["Table 2 gives", "As in Table 2,", "See table 2 for", "By what is in table 2:"])
+def test_a_table_elsewhere_is_missed(said):
+    text = f"{said} the demand. A chair costs $3 and a table costs $9. Minimize the cost of 40 chairs and 50 tables."
+    assert "table" in formulate_text(text, Settings()).reason
+
+
 # --- a distribution ----------------------------------------------------------------------------------------------
 
 

@@ -88,15 +88,27 @@ AT_MOST = re.compile(
 EXACTLY = re.compile(r"\bexactly\b|\bequal to\b|\bequals\b|\bin total exactly\b", re.I)
 NEEDED = re.compile(r"\bneeds?\b|\brequir|\bdemand|\bmust\b|\bhas to\b|\bhave to\b|\bshould\b|\breserv", re.I)
 HAD = re.compile(
-    r"availab|\bhas\b|\bhave\b|\baccess|budget|\bonly\b|\bowns?\b|capacity|\bspend|\bspare|\bthere (?:is|are)\b|"
-    r"produces|\bcan\b|\bopen\b|\bpossess|\bstock|\bsupply|\bholds?\b",
+    r"availab|\bhas\b|\bhave\b|\bhaving\b|\baccess|budget|\bonly\b|\bowns?\b|capacity|\bspend|\bspare|"
+    r"\bthere (?:is|are)\b|produces|\bcan\b|\bopen\b|\bpossess|\bstock|\bsupply|\bholds?\b",
     re.I,
 )
 STOCK = re.compile(
-    r"availab|\bhas\b|\bhave\b|\baccess|budget|\bowns?\b|\bthere (?:is|are)\b|\btotal of\b|\bonly\b|"
+    r"availab|\bhas\b|\bhave\b|\bhaving\b|\baccess|budget|\bowns?\b|\bthere (?:is|are)\b|\btotal of\b|\bonly\b|"
     r"\bin (?:store|stock|hand)\b|\bon hand\b|\bat hand\b|\bto spare\b|\bleft over\b",
     re.I,
 )
+# Ways to say that there is no more of something: in front of its number, and behind it.
+SCARCE = re.compile(
+    r"\bonly\b|\bjust\b|\bmere(?:ly)?\b|\bwithin\b|\b(?:manage|make do|cope|get by|get along) with\b|"
+    r"\b(?:stay|remain|fit|keep|stick)\w* (?:in|to|into|inside|below|under)\b",
+    re.I,
+)
+SCARCE_BEHIND = re.compile(
+    r"(?:\W*[\w-]+){0,3}?\W*\b(?:available|at \w+ disposal|(?:on|at|in) hand|in (?:stock|store)|to spare|"
+    r"(?:and|but|,) (?:no|not one|none) more|(?:is|are) (?:\w+ )?(?:left|free|all)\b|at the most|or fewer|or below)",
+    re.I,
+)
+ONLY_NEEDED = re.compile(r"\b(?:needs?|requires?|demands?|wants?) (?:only|just|merely)\b", re.I)
 QUANTIFIED = re.compile(
     r"\b(?:both|all|either|any)\b|\b(?:each|every|per)\b(?! (?:day|week|month|year|hour|season|shift|minute))"
 )

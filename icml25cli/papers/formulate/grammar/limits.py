@@ -26,6 +26,10 @@ from icml25cli.papers.formulate.grammar.lexicon import (
     HAD,
     NEEDED,
     NOTHING,
+    ONLY_NEEDED,
+    SCARCE,
+    SCARCE_BEHIND,
+    STOCK,
     root,
 )
 from icml25cli.papers.formulate.grammar.mentions import Mention
@@ -35,6 +39,10 @@ from icml25cli.papers.formulate.grammar.text import Problem
 
 Kind = Literal["linear", "bound", "sum", "ratio", "factor", "order"]
 Side = Literal["<=", ">=", "=="]
+UNCLEAR = 0.5
+_APART = 12  # letters between words that are not about the same number
+_CLAUSE_START = re.compile(r"[,;:]|\b(?:and|but|while|whereas|since|because|as|with|though|although)\b")
+_MEANS = re.compile(r"\b(?:with|using|by|from|in|on)(?: (?:the|our|its|their|his|her|a total of))*$")
 _ENDS = {",", ";", ".", ":", "and"}
 _ALL = {"total", "combined", "altogether", "either", "combination", "any", "overall", "together"}
 
@@ -53,20 +61,33 @@ class Limit:
 
 
 def direction(problem: Problem, quantity: Quantity, begin: int) -> tuple[Side, float]:
-    """Which way a number limits, and how sure that is: words said for it, else what is needed and what there is."""
+    """Which way a number limits, and how sure that is: words said for it, else what is needed and what there is.
+
+    UNCLEAR is how sure it is where the words speak for both ways.
+    """
     first, end = problem.sentence_of(quantity.first)
     earlier = [q.last for q in problem.quantities if first <= q.first < quantity.first]
     own_start = max([begin, *earlier[-1:]])
     own = " ".join(problem.lower[own_start : quantity.first])
-    after = []
+    following: list[str] = []
     for word in problem.lower[quantity.last : end]:
-        if any(q.first == quantity.last + len(after) for q in problem.quantities):
+        if any(q.first == quantity.last + len(following) for q in problem.quantities):
             break
-        after.append(word)
+        following.append(word)
+    after = " ".join(following)
     told = _nearest(own)
+    scarce = _scarce(own, after)
+    if scarce is not None and told in (None, ">="):
+        place, needed = scarce
+        least = max((match.end() for match in AT_LEAST.finditer(own)), default=-1)
+        if told is not None and len(own) - least < 2:  # at least 12 of the available ones
+            return told, 0.95
+        if needed or (told is not None and place - least < _APART):  # only 12 are required
+            return "<=", UNCLEAR
+        return "<=", 0.95
     if told is not None:
         return told, 0.95
-    behind = re.match(r"(?:\W*\w+){0,3}?\W*(or more|or less|at most|at least)\b", " ".join(after))
+    behind = re.match(r"(?:\W*\w+){0,3}?\W*(or more|or less|at most|at least)\b", after)
     if behind:
         return (">=" if behind.group(1) in ("or more", "at least") else "<="), 0.9
     whole = " ".join(problem.lower[first : quantity.first])
@@ -74,12 +95,36 @@ def direction(problem: Problem, quantity: Quantity, begin: int) -> tuple[Side, f
     if weak is not None and not earlier:
         return weak, 0.8
     told = _nearest(whole)
+    if earlier and weak == "<=" and STOCK.search(_CLAUSE_START.split(own)[-1]):  # ... but we have 12 of them
+        return weak, 0.8
+    if told == ">=" and weak is None and _MEANS.search(own):  # at least 70 with 12 drivers
+        return "<=", UNCLEAR
     if told is not None and (weak is None or len(own.split()) < 6):
         return told, 0.8
     if weak is not None:
         return weak, 0.75
-    told = _weak(" ".join(after)) or _weak(whole)
+    told = _weak(after) or _weak(whole)
     return (told, 0.7) if told else ("<=", 0.6)
+
+
+def two_ways(problem: Problem, limits: Sequence[Quantity]) -> str | None:
+    """Why the direction of a limit is not known: "only 12 drivers are needed" may be a least or a most."""
+    for quantity in limits:
+        begin, _ = problem.sentence_of(quantity.first)
+        if direction(problem, quantity, begin)[1] == UNCLEAR:
+            return f'"{problem.clause(quantity.first)}" may be a least or a most: say "at least" or "at most"'
+    return None
+
+
+def _scarce(own: str, after: str) -> tuple[int, bool] | None:
+    """Where the words before a number end that say there is no more (-1: behind it), and whether it is needed, too."""
+    needed = bool(re.match(r"(?:\W*\w+){0,3}?\W*\b(?:needed|required|demanded|wanted)\b", after))
+    found = [match.end() for match in SCARCE.finditer(own)]
+    if found:
+        return found[-1], needed or bool(ONLY_NEEDED.search(own))
+    if SCARCE_BEHIND.match(after):
+        return -1, needed
+    return None
 
 
 def _nearest(said: str) -> Side | None:

@@ -7,6 +7,7 @@ import re
 
 from icml25cli.papers.formulate.grammar.grammar import Grammar
 from icml25cli.papers.formulate.grammar.lexicon import AT_LEAST, AT_MOST, HAD, NEEDED
+from icml25cli.papers.formulate.grammar.limits import two_ways
 from icml25cli.papers.formulate.grammar.numbers import Quantity
 from icml25cli.papers.formulate.grammar.tagger import stem
 from icml25cli.papers.formulate.grammar.text import Problem
@@ -25,7 +26,9 @@ _SIGNS = (
         "it has conditions or fixed costs",
     ),
     (
-        r"\btable \d|\btable below|\bfollowing table|\bin the table|\bsee (?:the )?(?:figure|appendix|table)|"
+        r"\b(?:in|of|from|by|to|see|per) (?:the )?tables? \d|(?-i:\bTables? \d)|\(tables? \d+\)|"
+        r"\btable \d+ (?:shows|gives|lists|has|holds|says)\b|"
+        r"\btable below|\bfollowing table|\bin the table|\bsee (?:the )?(?:figure|appendix|table)|"
         r"\battached\b|\bspreadsheet",
         "its data is in a table or a file that is not in the text",
     ),
@@ -191,4 +194,8 @@ def out_of_scope(grammar: Grammar) -> str | None:
         return "it does not say what is to be made large or small"
     if not grammar.choices:
         return "what is to be decided could not be found"
-    return _difference(problem.text) or mixed_units(problem)
+    return (
+        _difference(problem.text)
+        or mixed_units(problem)
+        or two_ways(problem, [each for each in problem.told if not problem.is_fact(each)])
+    )

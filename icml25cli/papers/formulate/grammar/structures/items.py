@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from icml25cli.papers.formulate.grammar.lexicon import NOTHING, root
-from icml25cli.papers.formulate.grammar.limits import Side, direction
+from icml25cli.papers.formulate.grammar.limits import Side, direction, two_ways
 from icml25cli.papers.formulate.grammar.numbers import Quantity, quantities
 from icml25cli.papers.formulate.grammar.structures.forms import Product, blend, choice
-from icml25cli.papers.formulate.grammar.structures.structure import Structure
+from icml25cli.papers.formulate.grammar.structures.structure import Structure, Unreadable
 from icml25cli.papers.formulate.grammar.structures.tabled import sense_of
 from icml25cli.papers.formulate.grammar.tagger import stem
 from icml25cli.papers.formulate.grammar.text import Problem
@@ -184,6 +184,8 @@ def _blend(problem: Problem, described: Described) -> Structure | None:
 
 def _side(problem: Problem, quantity: Quantity) -> Side:
     begin, _ = problem.sentence_of(quantity.first)
+    if reason := two_ways(problem, [quantity]):
+        raise Unreadable(reason)
     return direction(problem, quantity, begin)[0]
 
 
