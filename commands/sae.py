@@ -20,7 +20,7 @@ def _known_inputs() -> list[str]:
 app = paper_group("sae", known_inputs=_known_inputs)
 
 
-@app.command("train")
+@app.command("train", help="Train as run does, alone: without a baseline, unless --baseline names one.")
 @app.command()
 def run(
     ctx: typer.Context,
@@ -42,7 +42,7 @@ def run(
     l1: Annotated[float, typer.Option("--l1", min=0.0, help="Weight of the penalty of relu and jumprelu.")] = 0.003,
     expansion: Annotated[float, typer.Option("--expansion", min=0.01, max=1e5, help="Latents over columns.")] = 8,
     epochs: Annotated[int, typer.Option("--epochs", min=1, help="Passes over the training rows.")] = 30,
-    batch: Annotated[int, typer.Option("--batch", min=1, help="Rows of a step.")] = 4096,
+    batch: Annotated[int, typer.Option("--batch", min=1, help="Rows of a step; fewer make more steps.")] = 4096,
     lr: Annotated[
         str, typer.Option("--lr", metavar="auto|RATE", help="Of learning; auto is the authors', raised for few steps.")
     ] = "auto",
@@ -68,7 +68,7 @@ def run(
     allow_download: opt.AllowDownload = False,
     as_json: opt.Json = False,
 ) -> None:
-    """Train on EMBEDDINGS, judge every k on held-out rows, beside baselines, and write the autoencoder with -o."""
+    """Train on EMBEDDINGS beside a baseline, judge every k on held-out rows, and write the autoencoder with -o."""
     from icml25cli.core.models import pick_device
     from icml25cli.core.plots import check_figure
     from icml25cli.core.runs import check_output

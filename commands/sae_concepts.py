@@ -100,6 +100,8 @@ def name(
         "A name means something only where the words' embeddings lie in the same space as the rows the autoencoder was "
         "trained on."
     ]
+    if advice := naming.advice():
+        report.notes.append(f"{advice} The column failed says it of each.")
     report.warnings = [*warnings_so_far()]
     show_records(report, found, form=form.value, output=output, force=force, as_json=as_json)
 

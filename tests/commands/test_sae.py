@@ -1,6 +1,7 @@
 """`icml25 sae` as a user meets it: every verb on a small autoencoder, a training that is killed, and bad input."""
 
 import json
+import re
 import signal
 import subprocess
 import time
@@ -230,6 +231,58 @@ def test_names_steering_search_and_audit(icml25, data, trained, tmp_path):
     some = icml25("sae", "audit", trained, data / "x.npy", "--labels", data / "y.csv", *concept, "--json").json
     left = len(done.json["rows"]) - len(some["rows"])
     assert f"{left} latents without a valid name are left out; --all takes them, too." in some["notes"]
+
+
+def test_a_name_says_which_test_it_failed_and_is_warned_of_in_use(icml25, data, trained, tmp_path):
+    vocabulary = ("--vocab-emb", data / "atoms.npy", "--vocab", data / "words.txt")
+    for given, failed in (
+        (("--min-similarity", 2, "--min-ratio", 0), "similarity"),
+        (("--min-similarity", 0, "--min-ratio", 1e9), "ratio"),
+        (("--min-similarity", 2, "--min-ratio", 1e9), "similarity and ratio"),
+    ):
+        done = icml25("sae", "name", trained, *vocabulary, *given, "--force", "-o", "names.csv", "--json")
+        named = done.json["rows"]
+        assert {(row["valid"], row["failed"]) for row in named} == {(False, failed)}
+        (told,) = (note for note in done.json["notes"] if note.startswith(f"Of {N} names "))
+        assert (f"{N} have a similarity below 2 " in told) == ("similarity" in failed)
+        assert (f"{N} have a ratio to the next latent below 1e+09" in told) == ("ratio" in failed)
+    concept = ("--names", "names.csv")
+    used = f"{named[0]['name']}: this name of latent "
+    steered = icml25(
+        "sae", "steer", trained, data / "x.npy", *concept, "--set", f"{named[0]['name']}=0", "-o", "off.npy"
+    )
+    assert (steered.code, steered.err.count(used)) == (0, 1)
+    asked = ("--query", data / "x.npy", "--concepts", named[0]["name"], *concept, "--top", 1, "--json")
+    warnings = icml25("sae", "search", trained, data / "x.npy", *asked).json["warnings"]
+    (warned,) = (each for each in warnings if each.startswith(used))
+    assert "did not pass the test against chance" in warned
+
+    sure = ("--min-similarity", 0, "--min-ratio", 0, "--force", "-o", "names.csv", "--json")
+    done = icml25("sae", "name", trained, *vocabulary, *sure)
+    assert {(row["valid"], row["failed"]) for row in done.json["rows"]} == {(True, "")}
+    assert not any("ratio to the next" in note for note in done.json["notes"])
+    assert not any(used in each for each in icml25("sae", "search", trained, data / "x.npy", *asked).json["warnings"])
+
+
+def test_too_few_steps_are_told_with_a_batch_that_makes_enough(icml25, data):
+    def warnings(*given):
+        done = icml25("sae", "train", data / "x.npy", *QUICK, "--baseline", "none", *given, "--json")
+        (model,) = done.json["tables"]["models"]
+        return model["steps"], [each for each in done.json["warnings"] if "steps in all" in each]
+
+    steps, (told,) = warnings("--batch", 4096, "--epochs", 30)
+    assert steps == 30
+    assert told.startswith("training is 30 steps in all (1 batch of at most 4096 rows an epoch, epochs 30)")
+    batch, promised = re.search(r"--batch (\d+) makes ([\d,]+)", told).groups()
+    steps, told = warnings("--batch", batch, "--epochs", 30)
+    assert steps == int(promised.replace(",", "")) >= 300
+    assert told == []
+
+
+def test_run_and_train_say_how_they_differ(icml25):
+    said = " ".join(icml25("sae", "train", "--help").out.split())
+    assert "without a baseline" in said
+    assert "without a baseline" not in " ".join(icml25("sae", "run", "--help").out.split())
 
 
 def test_a_model_matches_itself(icml25, trained):

@@ -40,5 +40,5 @@ def batches(x: Embeddings, size: int, seed: int, epoch: int) -> Iterator[Float32
         yield left
 
 
-def batch_count(x: Embeddings, size: int) -> int:
-    return -(-x.rows // size)
+def batch_count(rows: int, size: int) -> int:
+    return -(-rows // size)

@@ -12,6 +12,7 @@ Loss = Literal["mse", "nmse"]
 METHODS: tuple[Method, ...] = ("msae", "topk", "batchtopk", "relu", "jumprelu", "prefix-matryoshka")
 BASE_RATE = {"msae": 1e-4, "relu": 5e-5, "jumprelu": 5e-5}  # the reference's; 5e-4 for all with a fixed k
 DEFAULT_K = {"topk": 64, "batchtopk": 32, "prefix-matryoshka": 64}
+LEAST_STEPS = 300  # below, codes have hardly left their start
 FEW_STEPS = 2000  # below, the reference's rates undertrain
 REFERENCE_STEPS = 30 * 700  # of its 30 epochs of CC3M
 

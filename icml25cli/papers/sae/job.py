@@ -5,6 +5,7 @@ Knows everything of this paper but the command line.
 
 import contextlib
 import json
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -19,7 +20,8 @@ from icml25cli.core.plots import save_figure
 from icml25cli.core.progress import warn
 from icml25cli.core.runs import Run, fingerprint, run_directory
 from icml25cli.core.survey import Survey, survey
-from icml25cli.papers.sae.config import DEFAULT_K, METHODS, Budget, Config, auto_levels
+from icml25cli.papers.sae.batches import batch_count
+from icml25cli.papers.sae.config import DEFAULT_K, LEAST_STEPS, METHODS, Budget, Config, auto_levels
 from icml25cli.papers.sae.figures import pareto
 from icml25cli.papers.sae.metrics import Quality, as_row, decoder_orthogonality, evaluate
 from icml25cli.papers.sae.model import Scaling
@@ -27,6 +29,7 @@ from icml25cli.papers.sae.saved import write_model
 from icml25cli.papers.sae.training import Trained, train
 
 LEAST_HELD_OUT = 2
+SMALLEST_BATCH = 16  # that is advised
 
 
 @dataclass(frozen=True)
@@ -111,6 +114,23 @@ def split_rows(x: Embeddings, share: float, seed: int) -> tuple[Embeddings, Embe
     return x.select(np.flatnonzero(~drawn)), x.select(np.flatnonzero(drawn))
 
 
+def few_steps(rows: int, budget: Budget) -> str:
+    """Why so many steps are too few to train in, and a batch that makes enough; empty where they are not."""
+    each = batch_count(rows, budget.batch)
+    steps = budget.epochs * each
+    if steps >= LEAST_STEPS:
+        return ""
+    enough = 2 ** int(math.log2(max(1.0, rows * budget.epochs / LEAST_STEPS)))
+    hint = f"--batch {enough} makes {budget.epochs * batch_count(rows, enough):,}"
+    if enough < SMALLEST_BATCH:
+        hint = f"--epochs {-(-LEAST_STEPS // each)} makes {LEAST_STEPS} or more"
+    batches = "1 batch" if each == 1 else f"{each} batches"
+    return (
+        f"training is {steps} steps in all ({batches} of at most {budget.batch} rows an epoch, epochs {budget.epochs})"
+        f", too few to converge: {hint}"
+    )
+
+
 @contextlib.contextmanager
 def carry_out(
     x: Embeddings,
@@ -134,6 +154,8 @@ def carry_out(
     training, test = split_rows(x, held_out, budget.seed)
     if training.rows < configs[0].n:
         warn(f"{training.rows} training rows are fewer than {configs[0].n} latents: lower --expansion")
+    if hurried := few_steps(training.rows, budget):
+        warn(hurried)
     inputs = {
         "embeddings": [*x.files, x[:64]] if x.files else x[:],  # rows tell apart what one file holds under two keys
         "rows": [x.rows, x.columns, x.chosen is not None],

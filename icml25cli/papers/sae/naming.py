@@ -18,11 +18,13 @@ from torch import Tensor
 
 from icml25cli.core.embeddings import Embeddings
 from icml25cli.core.errors import InputError
+from icml25cli.core.progress import warn
 from icml25cli.core.usage import nearest
 from icml25cli.papers.sae.model import SparseAutoencoder
 
 QUANTILE, NULL_ROWS, BLOCK = 0.999, 4096, 4096
 Space = Literal["direction", "absolute"]
+BY_CHANCE = 10.0  # a ratio above which the next latent's cosine is nearly none
 FILE = "names.csv"
 
 
@@ -45,7 +47,45 @@ class Naming:
 
     @property
     def valid(self) -> Bool[ndarray, "n"]:
-        return (self.matches.similarity >= self.least_similarity) & (self.matches.ratio >= self.least_ratio)
+        return self.alike & self.apart
+
+    @property
+    def alike(self) -> Bool[ndarray, "n"]:
+        return self.matches.similarity >= self.least_similarity
+
+    @property
+    def apart(self) -> Bool[ndarray, "n"]:
+        return self.matches.ratio >= self.least_ratio
+
+    def failures(self) -> list[str]:
+        """What each latent's name fell short of: similarity, ratio, both, or nothing."""
+        return [
+            " and ".join(test for test, passed in (("similarity", one), ("ratio", two)) if not passed)
+            for one, two in zip(self.alike, self.apart, strict=True)
+        ]
+
+    def advice(self) -> str:
+        """In a sentence how many names failed which test, and what helps; empty where all are valid."""
+        if self.valid.all():
+            return ""
+        below, close = int((~self.alike).sum()), int((~self.apart).sum())
+        said = []
+        if below:
+            said.append(
+                f"{below} have a similarity below {self.least_similarity:.3g} (a vocabulary of more words, or more "
+                "training rows and steps, may help)"
+            )
+        if close and self.least_ratio > BY_CHANCE:
+            said.append(
+                f"{close} have a ratio to the next latent below {self.least_ratio:.3g} (so high a bar, where latents "
+                "are few, tells little: --min-ratio 2 is the paper's)"
+            )
+        elif close:
+            said.append(
+                f"{close} have a ratio to the next latent below {self.least_ratio:.3g}, so it answers to the word "
+                "nearly as much (fewer latents, by --expansion, or more training rows and steps, may help)"
+            )
+        return f"Of {len(self.alike)} names {' and '.join(said)}."
 
 
 def rows_to_name(model: SparseAutoencoder, space: Space = "direction") -> Float32[Tensor, "n d"]:
@@ -123,7 +163,7 @@ def name_latents(
 
 def records(naming: Naming, words: list[str]) -> list[dict[str, Any]]:
     """A row a latent, valid names first, then by similarity."""
-    m, valid = naming.matches, naming.valid
+    m, valid, failed = naming.matches, naming.valid, naming.failures()
     order = np.lexsort((-m.similarity, ~valid))
     return [
         {
@@ -132,6 +172,7 @@ def records(naming: Naming, words: list[str]) -> list[dict[str, Any]]:
             "similarity": float(m.similarity[j]),
             "ratio": float(m.ratio[j]),
             "valid": bool(valid[j]),
+            "failed": failed[j],
         }
         for j in order
     ]
@@ -158,13 +199,15 @@ def read_names(path: Path, n: int) -> dict[int, tuple[str, bool]]:
 
 
 def latent_of(concept: str, names: dict[int, tuple[str, bool]], n: int) -> int:
-    """The latent that a number or a name means; of several with a name, the first.
+    """The latent that a number or a name means; of several with a name, the first. Warns of a name not valid.
 
     Raises:
         InputError: there is no such latent or name.
     """
-    for j, (name, _) in names.items():
+    for j, (name, valid) in names.items():
         if name == concept:
+            if not valid:
+                warn(f"{concept}: this name of latent {j} did not pass the test against chance, so it may mislead")
             return j
     if concept.isdecimal() and int(concept[:12]) < n:
         return int(concept)

@@ -79,7 +79,7 @@ class Trainer:
 
     def __init__(self, config: Config, budget: Budget, x: Embeddings, scaling: Scaling, device: str = "cpu") -> None:
         self.config, self.budget, self.x, self.scaling = config, budget, x, scaling
-        self.per_epoch = batch_count(x, budget.batch)
+        self.per_epoch = batch_count(x.rows, budget.batch)
         self.rate = learning_rate(config, budget, budget.epochs * self.per_epoch)
         self.device = device
         generator = torch.Generator().manual_seed(budget.seed)
