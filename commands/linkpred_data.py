@@ -35,6 +35,10 @@ class Heuristic(StrEnum):
     feature_cosine = "feature_cosine"
 
 
+def complete_heuristic(incomplete: str) -> list[str]:
+    return [name for name in Heuristic if name.startswith(incomplete)]
+
+
 def complete_graph(incomplete: str) -> list[str]:
     """Names of graphs that start with what was typed; the shell completes paths by itself."""
     from icml25cli.papers.linkpred.names import graph_names
@@ -90,7 +94,13 @@ Runs = Annotated[int, typer.Option("--runs", min=1, max=1000, help="Splits, of s
 def heuristics(
     graph: GraphSource = "karate",
     method: Annotated[
-        list[Heuristic] | None, typer.Option("--method", help="Repeat for several. [default: all that apply]")
+        list[str] | None,
+        typer.Option(
+            "--method",
+            metavar="NAMES",
+            help=f"With commas between or repeated: {', '.join(Heuristic)}. [default: all that apply]",
+            autocompletion=complete_heuristic,
+        ),
     ] = None,
     src: Src = None,
     dst: Dst = None,
@@ -109,11 +119,12 @@ def heuristics(
     from icml25cli.papers.linkpred.edge_list import Columns
     from icml25cli.papers.linkpred.evaluation import applicable, comparison, judge_heuristics
     from icml25cli.papers.linkpred.given import split_by
+    from icml25cli.papers.linkpred.metrics import headline_notes
     from icml25cli.papers.linkpred.readers import read_graph
 
     report = Report("linkpred", seed=seed)
     found = read_graph(graph, columns=Columns(src, dst, weight, time), features=features)
-    chosen = applicable(found, [name.value for name in method or ()])
+    chosen = applicable(found, opt.listed(method, ()))
     splits = [
         split_by(found, protocol.value, source=graph, parts=parts, seed=seed + run, disjoint=disjoint)
         for run in range(runs)
@@ -126,7 +137,7 @@ def heuristics(
     ]
     report.details = {"all": [*rows]}
     report.metrics = {splits[0].metric: rows[0][splits[0].metric], "negatives": rows[0]["negatives"]}
-    report.notes = [*found.notes, *splits[0].notes]
+    report.notes = [*found.notes, *splits[0].notes, *headline_notes(splits[0].metric, rows[0]["negatives"])]
     report.warnings = list(warnings_so_far())
     show(report, as_json=as_json)
 

@@ -4,11 +4,24 @@ A command annotates its parameters with these; an option only one paper has is w
 ``--config``, ``--quiet``, ``--debug`` and ``--log-file`` belong to every command and are added by ``verbs``.
 """
 
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Optional
 
 import typer
+
+
+def listed(given: list[str] | None, default: Sequence[str]) -> list[str]:
+    """Names that were given once with commas between, or several times.
+
+    Raises:
+        BadParameter: there is none in what was given.
+    """
+    names = [name.strip() for text in given or () for name in text.split(",") if name.strip()]
+    if given and not names:
+        raise typer.BadParameter("a list of methods names none.")
+    return names or list(default)
 
 
 def complete_model(incomplete: str) -> list[str]:

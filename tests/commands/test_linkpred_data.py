@@ -22,6 +22,7 @@ def test_heuristics_of_a_known_graph(icml25):
     assert best["adamic_adar"] > 0.85 > 0.75 > best["preferential_attachment"] - 0.1
     assert "feature_cosine" not in best
     assert any("only 50 negatives" in warning for warning in done.json["warnings"])
+    assert any("Hits@100 is 1 for every method" in note for note in done.json["notes"])
 
 
 def test_the_same_seed_gives_the_same_figures(icml25):
@@ -35,6 +36,8 @@ def test_a_table_for_a_person(icml25):
     assert done.code == 0
     assert "jaccard" in done.out
     assert "katz" not in done.out
+    done = icml25("linkpred", "heuristics", "karate", "--method", "jaccard, ppr", "--method", "katz", "--json")
+    assert {row["method"] for row in done.json["rows"]} == {"jaccard", "ppr", "katz"}
 
 
 def test_edges_through_a_pipe_gzipped_or_not(icml25, tmp_path):
@@ -122,6 +125,8 @@ def test_attributes_get_their_heuristic(icml25, tmp_path):
         (("heuristics", "e.csv", "--src", "nope"), 2, "--src nope"),
         (("heuristics", "e.csv", "--protocol", "time"), 2, "needs a time"),
         (("split", "e.csv", "--protocol", "time"), 2, "needs a time"),
+        (("heuristics", "table.csv"), 3, "no list of edges by its header"),
+        (("heuristics", "e.csv", "--method", "jaccard,jacard"), 2, "no heuristic is called 'jacard'"),
         (("heuristics", "e.csv", "--method", "feature_cosine"), 2, "feature_cosine needs attributes"),
         (("heuristics", "e.csv", "--runs", "1001"), 2, "--runs"),
         (("audit", "e.csv"), 3, "e.csv is not a whole .npy or .npz file"),
@@ -139,6 +144,7 @@ def test_attributes_get_their_heuristic(icml25, tmp_path):
 def test_what_is_wrong_is_said_in_one_sentence(icml25, tmp_path, args, code, said):
     (tmp_path / "e.csv").write_text(EDGES)
     (tmp_path / "pair.csv").write_text("a,b\n")
+    (tmp_path / "table.csv").write_text("customer,age,town\n1,31,Ulm\n2,45,Bonn\n")
     (tmp_path / "empty.csv").write_text("")
     (tmp_path / "trap.pkl").write_bytes(b"cos\nsystem\n(S'touch sprung'\ntR.")
     done = icml25("linkpred", *args, "--json")

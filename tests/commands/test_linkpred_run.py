@@ -46,6 +46,8 @@ def test_karate_needs_no_network_and_answers_with_method_controls_and_heuristics
     assert done.json["params"]["attention"] == "sigmoid"
     assert done.json["metrics"]["auc"] == rows[0]["auc"]
     assert any("15 negatives" in note for note in done.json["notes"])
+    assert any("Hits@100 is 1 for every method" in note for note in done.json["notes"])
+    assert any("base_weight and vision_weight are what" in note for note in done.json["notes"])
     better = [f"{row['method']} {row['auc']:.3f}" for row in rows[1:] if row["auc"] > rows[0]["auc"]]
     told = [note for note in done.json["notes"] if note.startswith(f"Better in AUC than gvn ({rows[0]['auc']:.3f}): ")]
     assert [note.partition(": ")[2] for note in told] == ([", ".join(better) + "."] if better else [])

@@ -31,6 +31,7 @@ _COLUMN = re.compile(
     re.IGNORECASE,
 )
 TEXT = (".csv", ".tsv", ".txt", ".edges", ".edgelist", ".el")
+_DOUBTED = 1000  # rows by which a table is told from a list of edges
 _SAMPLE = 2**16  # bytes at the beginning, by which the form of a text is told
 
 
@@ -80,10 +81,11 @@ def read_text(source: Path | None, columns: Columns = USUAL) -> EdgeList:
 
     The separator is the tab, comma, semicolon or white space that gives every line the same number of fields. Lines
     at the top that begin with # or % are comments. The first line is a header where it names the usual columns, or
-    where it alone holds no numbers.
+    where it alone holds no numbers. Columns that are neither named by ``columns`` nor usual are the first two.
 
     Raises:
-        InputError: the text is absent, empty, binary, torn or no table, or an id, weight or time is missing or wrong.
+        InputError: the text is absent, empty, binary, torn or no table, or plainly one of something else than edges, or
+            an id, weight or time is missing or wrong.
         UsageError: there is no such column.
     """
     where = "standard input" if source is None else str(source)
@@ -235,6 +237,8 @@ def _edges(name: str, where: str, table: pd.DataFrame, header: list[str] | None,
     ]
     if ends[0] == ends[1]:
         raise UsageError("both ends of an edge are read from one column", hint="name two with --src and --dst")
+    if header is not None and columns.src is None and columns.dst is None:
+        _doubt(where, table, header, ends)
     notes = []
     if header is not None and not isinstance(table.columns[0], str):
         notes.append(f"the first line is a header: {', '.join(header)}")
@@ -252,6 +256,45 @@ def _edges(name: str, where: str, table: pd.DataFrame, header: list[str] | None,
                 None if times is None else times[weights > 0],
             )
     return EdgeList(name, ids, pairs, times, weights, notes)
+
+
+def _doubt(where: str, table: pd.DataFrame, header: list[str], ends: list[int]) -> None:
+    """Refuse a table of something else, whose first two columns would be taken for nodes because they are the first.
+
+    A header of unusual names that has further columns is doubted: where those hold more than numbers and times, or the
+    first two hold fractions, it is no list of edges, and where there are more than two of them it is warned of.
+    """
+    names = [header[end] for end in ends]
+    lowered = {name.lower().replace(" ", "") for name in names}
+    usual = any({a, b} == lowered for a, b in HEADERS) or all(_COLUMN.fullmatch(name) for name in names)
+    if usual or len(header) < 3:
+        return
+    some = table.head(_DOUBTED)
+    fractions = any(
+        is_number(cell) and 0 < float(cell) % 1 < 1 for end in ends for cell in some.iloc[:, end].astype(str)
+    )
+    others = [some.iloc[:, place] for place in range(len(header)) if place not in ends]
+    taken = f"'{names[0]}' and '{names[1]}'"
+    if fractions or not all(map(_measures, others)):
+        raise InputError(
+            f"{where} is no list of edges by its header ({', '.join(header)}): no column is called as a node is",
+            hint=f"name the two columns of nodes with --src and --dst, also if they are {taken}",
+        )
+    if len(header) > 4:
+        warn(
+            f"the first two of {len(header)} columns, {taken}, are taken for the ends of edges: "
+            "others are named with --src and --dst"
+        )
+
+
+def _measures(column: pd.Series) -> bool:
+    """Whether all cells of a column that are not empty are numbers or times."""
+    if pd.api.types.is_numeric_dtype(column) or pd.api.types.is_datetime64_any_dtype(column):
+        return True
+    cells = [cell for cell in column.astype(str).str.strip() if cell]
+    if all(map(is_number, cells)):
+        return True
+    return bool(pd.to_datetime(pd.Series(cells), errors="coerce", utc=True, format="ISO8601").notna().all())
 
 
 def _numbered(u: pd.Series, v: pd.Series, where: str) -> tuple[list[str], Int64[ndarray, "k 2"]]:

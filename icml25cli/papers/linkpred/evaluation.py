@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from icml25cli.core.errors import UsageError
+from icml25cli.core.usage import nearest
 from icml25cli.papers.linkpred.graph import Graph, adjacency
 from icml25cli.papers.linkpred.heuristics import HEURISTICS, score_pairs
 from icml25cli.papers.linkpred.metrics import Evaluation, evaluate, summary
@@ -28,8 +29,13 @@ def applicable(graph: Graph, asked: Sequence[str] = ()) -> tuple[str, ...]:
     """The heuristics that were ``asked`` for, each once, or all that can say something of ``graph``.
 
     Raises:
-        UsageError: one was asked for that needs attributes, and there are none.
+        UsageError: there is none of a name that was asked for, or it needs attributes, and there are none.
     """
+    for name in asked:
+        if name not in HEURISTICS:
+            near = nearest(name, HEURISTICS)
+            hint = f"did you mean {near}?" if near else f"one of {', '.join(HEURISTICS)}"
+            raise UsageError(f"no heuristic is called '{name}'", hint=hint)
     if "feature_cosine" in asked and graph.features is None:
         raise UsageError(f"feature_cosine needs attributes, {graph.name} has none", hint="--features FILE")
     return tuple(name for name in HEURISTICS if name in asked) if asked else HEURISTICS

@@ -18,7 +18,7 @@ from icml25cli.papers.linkpred.evaluation import Judged, judge_heuristics
 from icml25cli.papers.linkpred.fusion import LinkFusion, MixtureOfScores, NodeFusion
 from icml25cli.papers.linkpred.graph import Graph
 from icml25cli.papers.linkpred.heuristics import HEURISTICS
-from icml25cli.papers.linkpred.metrics import summary
+from icml25cli.papers.linkpred.metrics import headline_notes, summary
 from icml25cli.papers.linkpred.splits import Split
 from icml25cli.papers.linkpred.study import METHODS, PICTURED, Options, Scored, Study
 
@@ -159,6 +159,12 @@ class Result:
             f"Every figure is of {len(split.test.positives):,} test edges against {split.test.negatives.shape[-2]:,} "
             "negatives; at another number of negatives Hits@K is another task."
         )
+        said += headline_notes(split.metric, split.test.negatives.shape[-2])
+        if any("base_weight" in row for row in self.models):
+            said.append(
+                "base_weight and vision_weight are what the scores of the two models are multiplied by before they are "
+                "added, fitted on validation pairs; the scores have scales of their own, so the weights are no shares."
+            )
         if len(self.splits) > 1:
             said.append("± is the standard deviation over splits; gains are paired, on the same split.")
         if self.plan.with_placebo:

@@ -61,6 +61,17 @@ def evaluate(positive: Float[ndarray, "p"], negative: Float[ndarray, "q"] | Floa
     return Evaluation(values, len(positive), count)
 
 
+def headline_notes(metric: str, negatives: int) -> list[str]:
+    """What must be said beside figures by ``metric`` where so few negatives make it 1 for every method."""
+    k = int(metric.rpartition("_")[2]) if metric.startswith("hits_at_") else 0
+    if k <= negatives:
+        return []
+    return [
+        f"Hits@{k} is 1 for every method here, good or bad, as there are only {negatives} negatives: "
+        "compare by AUC or MRR."
+    ]
+
+
 def hits_at_k(positive: Float[ndarray, "p"], negative: Float[ndarray, "q"] | Float[ndarray, "p k"], k: int) -> float:
     """Share of edges that score strictly higher than the K-th best negative; 1 if there are fewer than K negatives."""
     if negative.shape[-1] < k:

@@ -77,6 +77,32 @@ def test_a_first_line_of_unknown_words_is_an_edge_and_a_warning(read):
     assert named(read("Bidder,Auction\na,b\nb,c\nc,a\n", src="Bidder", dst="Auction"))[0] == ("a", "b")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "customer,age,town,churned\n1,31,Ulm,0\n2,45,Bonn,1\n",
+        "length,width,kind\n5.1,3.5,0\n4.9,3,1\n",
+    ],
+)
+def test_a_table_of_something_else_is_no_list_of_edges_unless_its_columns_are_named(read, text, tmp_path):
+    with pytest.raises(InputError, match="no list of edges by its header") as caught:
+        read(text)
+    first, second = text.split(",")[:2]
+    assert f"--src and --dst, also if they are '{first}' and '{second}'" in str(caught.value.hint)
+    assert len(read(text, src="1", dst="2").pairs) == 2
+    pd.read_csv(io.StringIO(text)).to_parquet(tmp_path / "t.parquet")
+    with pytest.raises(InputError, match="no list of edges by its header"):
+        read_parquet(tmp_path / "t.parquet")
+
+
+def test_a_wide_table_of_whole_numbers_is_doubted_and_one_with_times_is_not(read):
+    with pytest.warns(UserWarning, match="the first two of 5 columns, 'customer' and 'age', are taken for the ends"):
+        read("customer,age,visits,spent,churned\n1,31,3,7.5,0\n2,45,4,,1\n")
+    text = "payer,payee,amount,day\n1,2,3.5,2024-05-31\n2,3,,2024-06-01\n"
+    assert named(read(text)) == [("1", "2"), ("2", "3")]
+    assert named(read("source,target,kind\n1,2,friend\n2,3,foe\n")) == [("1", "2"), ("2", "3")]
+
+
 def test_words_alone_have_no_header(read):
     assert named(read("alice,bob\nbob,carol\n")) == [("alice", "bob"), ("bob", "carol")]
 

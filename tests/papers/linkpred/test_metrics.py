@@ -2,11 +2,12 @@
 
 import numpy as np
 import pytest
+import sklearn.metrics  # noqa: F401 -- its import is no part of the time that hypothesis allows an example
 from hypothesis import given
 from hypothesis import strategies as st
 
 from icml25cli.core.errors import InputError
-from icml25cli.papers.linkpred.metrics import KS, Evaluation, evaluate, hits_at_k, mrr, summary
+from icml25cli.papers.linkpred.metrics import KS, Evaluation, evaluate, headline_notes, hits_at_k, mrr, summary
 
 few = pytest.mark.filterwarnings("ignore:Hits@")
 
@@ -59,6 +60,12 @@ def test_too_few_negatives_are_warned_of():
     with pytest.warns(UserWarning, match="Hits@50, @100 are 1 by definition: there are only 30 negatives"):
         found = evaluate(np.zeros(3), np.ones(30))
     assert (found.values["hits_at_100"], found.values["hits_at_20"]) == (1, 0)
+
+
+def test_a_headline_that_is_always_1_is_told_with_its_figures():
+    (said,) = headline_notes("hits_at_100", 99)
+    assert said.startswith("Hits@100 is 1 for every method here, good or bad, as there are only 99 negatives")
+    assert headline_notes("hits_at_100", 100) == headline_notes("mrr", 5) == []
 
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf])
