@@ -22,7 +22,11 @@ def run(
     method: own.Method = own.MethodName.beta,
     baseline: Annotated[
         list[str] | None,
-        typer.Option("--baseline", help="Methods beside it. [default: frozen, tabm, hgb, rf, logreg]"),
+        typer.Option(
+            "--baseline",
+            metavar="NAMES",
+            help="Methods beside it, with commas between or repeated. [default: frozen, tabm, hgb, rf, logreg]",
+        ),
     ] = None,
     pfn: own.Pfn = "nano",
     k: own.K = 8,
@@ -49,30 +53,37 @@ def run(
     as_json: opt.Json = False,
 ) -> None:
     """Hold out a fifth of TABLE, fit the method and its baselines on the rest, judge; --plot draws calibration."""
-    from icml25cli.core.parallel import set_threads
     from icml25cli.core.plots import check_figure, save_figure
-    from icml25cli.core.progress import warnings_so_far
-    from icml25cli.papers.tabpfn_bag import figures
-    from icml25cli.papers.tabpfn_bag.job import MAIN, compare
-    from icml25cli.papers.tabpfn_bag.nets import load_net
-    from icml25cli.papers.tabpfn_bag.readers import read_table, separated, target_of
+    from icml25cli.papers.tabpfn_bag.readers import read_classes
 
     if plot:
         check_figure(plot, force=force)
     report = Report("tabpfn-bag", seed=seed, device="cpu")
-    net, frame = load_net(pfn), read_table(table)
-    named = target_of(frame, target)
+    frame, classes = read_classes(table, target)
+
+    # Only now what takes seconds to import: a table that cannot be read is answered at once.
+    from icml25cli.core.parallel import set_threads
+    from icml25cli.core.progress import warnings_so_far
+    from icml25cli.papers.tabpfn_bag import figures
+    from icml25cli.papers.tabpfn_bag.job import MAIN, compare
+    from icml25cli.papers.tabpfn_bag.nets import load_net
+
+    net = load_net(pfn)
     set_threads(threads)
-    methods = list(dict.fromkeys([method.value, *(baseline or ("frozen", "tabm", "hgb", "rf", "logreg"))]))
-    rows, found, labels = compare(
-        *separated(frame, named), net, methods, own.fit_options(ctx.params), resume=resume, fresh=fresh
-    )
+    beside = opt.listed(baseline, ("frozen", "tabm", "hgb", "rf", "logreg"))
+    methods = list(dict.fromkeys([method.value, *beside]))
+    rows, found, labels = compare(frame, classes, net, methods, own.fit_options(ctx.params), resume=resume, fresh=fresh)
     if plot:
         save_figure(figures.calibration(found, labels), plot, force=force)
         report.artefacts.append(str(plot))
-    report.params = {"table": table, "target": named, "rows": len(frame), "method": method.value, "k": k}
+    report.params = {"table": table, "target": classes.name, "rows": len(frame), "method": method.value, "k": k}
     report.rows = [{key: row[key] for key in MAIN} for row in rows]
     report.details = {"fits": [*rows]}
+    report.notes = [
+        f"{row['method']} is the network as it is here, as frozen: training was no better, or there were too few rows."
+        for row in rows
+        if row["used"] != row["method"]
+    ]
     report.metrics = {key: v for key, v in report.rows[0].items() if isinstance(v, float)}
     report.answer = {"status": "done"}
     report.warnings = list(warnings_so_far())
@@ -114,25 +125,29 @@ def fit(
 ) -> None:
     """Fit TABLE and write the model, one file without code in it; training that was cut short goes on."""
     from icml25cli.core.files import check_file
-    from icml25cli.core.parallel import set_threads
-    from icml25cli.core.progress import warnings_so_far
-    from icml25cli.papers.tabpfn_bag.job import fit_resumably
-    from icml25cli.papers.tabpfn_bag.nets import load_net
-    from icml25cli.papers.tabpfn_bag.readers import read_table, separated, target_of
-    from icml25cli.papers.tabpfn_bag.saved import save_model
+    from icml25cli.papers.tabpfn_bag.readers import read_classes, read_table, separated, target_of
 
     report = Report("tabpfn-bag", seed=seed, device="cpu")
     check_file(output, force=force)
-    net, frame = load_net(pfn), read_table(table)
-    named = target_of(frame, target)
+    frame, classes = read_classes(table, target)
+    named = str(classes.name)
     share, other = own.share(valid), None
     if share is None:
         check = read_table(valid)
         target_of(check, named)
         other = separated(check, named)
+
+    # Only now what takes seconds to import.
+    from icml25cli.core.parallel import set_threads
+    from icml25cli.core.progress import warnings_so_far
+    from icml25cli.papers.tabpfn_bag.job import fit_resumably
+    from icml25cli.papers.tabpfn_bag.nets import load_net
+    from icml25cli.papers.tabpfn_bag.saved import save_model
+
+    net = load_net(pfn)
     set_threads(threads)
     options = own.fit_options(ctx.params, valid=share or 0.2)
-    model = fit_resumably(*separated(frame, named), net, options, valid=other, resume=resume, fresh=fresh)
+    model = fit_resumably(frame, classes, net, options, valid=other, resume=resume, fresh=fresh)
     save_model(model, output, force=force)
     facts = {key: value for key, value in model.facts.items() if key != "history"}
     report.params = {"verb": "fit", "table": table, "target": named, "rows": len(frame), "method": method.value, "k": k}
@@ -186,7 +201,9 @@ def predict(
 def evaluate_model(
     model: own.ModelFile,
     table: own.Table,
-    target: own.Target = None,
+    target: Annotated[
+        str | None, typer.Option("--target", metavar="COLUMN", help="The class. [default: as MODEL was fitted]")
+    ] = None,
     min_auc: Annotated[float, typer.Option("--min-auc", min=0.0, max=1.0, help="Exit 1 below this.")] = 0.0,
     plot: opt.Plot = None,
     force: opt.Force = False,
@@ -195,35 +212,44 @@ def evaluate_model(
 ) -> None:
     """Judge MODEL on the rows of TABLE, whose classes are known; --plot draws its calibration."""
     from icml25cli.core.errors import CheckFailed
-    from icml25cli.core.parallel import set_threads
     from icml25cli.core.plots import check_figure, save_figure
-    from icml25cli.core.progress import warn, warnings_so_far
-    from icml25cli.papers.tabpfn_bag.figures import calibration
-    from icml25cli.papers.tabpfn_bag.job import on_known_classes
-    from icml25cli.papers.tabpfn_bag.metrics import evaluate
     from icml25cli.papers.tabpfn_bag.readers import read_table, separated, target_of
-    from icml25cli.papers.tabpfn_bag.saved import load_model
 
     if plot:
         check_figure(plot, force=force)
     report = Report("tabpfn-bag", device="cpu")
-    fitted, frame = load_model(model), read_table(table)
-    named = target_of(frame, target)
+    frame = read_table(table)
+    if target is not None:
+        target_of(frame, target)
+
+    # Only now what takes seconds to import.
+    from icml25cli.core.parallel import set_threads
+    from icml25cli.core.progress import warn, warnings_so_far
+    from icml25cli.papers.tabpfn_bag.figures import calibration
+    from icml25cli.papers.tabpfn_bag.job import on_known_classes
+    from icml25cli.papers.tabpfn_bag.metrics import evaluate
+    from icml25cli.papers.tabpfn_bag.saved import load_model
+
+    fitted = load_model(model)
+    named = target_of(frame, target or fitted.facts.get("target"))  # which models of older versions do not know
     set_threads(threads)
     p, labels = on_known_classes(fitted, *separated(frame, named))
     if len(labels) < len(frame):
         warn(f"{len(frame) - len(labels):,} rows have no class that the model knows and are left out")
     figures = evaluate(p, labels)
-    report.params = {"verb": "eval", "model": str(model), "table": table, "rows": len(labels)}
+    report.params = {"verb": "eval", "model": str(model), "table": table, "target": named, "rows": len(labels)}
     report.rows = [{"method": fitted.options.method, **figures}]
     report.metrics = {**figures}
+    if (used := fitted.facts["used"]) != fitted.options.method:
+        report.notes = [f"The model predicts by the network as it is ({used}): see its fit."]
     report.warnings = list(warnings_so_far())
     if plot:
         save_figure(calibration({fitted.options.method: p}, labels), plot, force=force)
         report.artefacts.append(str(plot))
-    report.answer = {"status": "done" if figures["auc"] >= min_auc else "below"}
+    below = min_auc > 0 and not figures["auc"] >= min_auc  # an AUC of rows of one class is no number
+    report.answer = {"status": "below" if below else "done"}
     show(report, as_json=as_json)
-    if figures["auc"] < min_auc:
+    if below:
         raise CheckFailed(
             f"the AUC is {figures['auc']:.4f}, below --min-auc {min_auc:g}", hint="fit on more rows, or for longer"
         )

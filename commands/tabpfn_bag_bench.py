@@ -18,11 +18,17 @@ def bench(
     target: own.Target = None,
     method: Annotated[
         list[str] | None,
-        typer.Option("--method", help="Which are compared. [default: beta, its parts and controls, baselines]"),
+        typer.Option(
+            "--method",
+            metavar="NAMES",
+            help="Compared, with commas between or repeated. [default: beta, its parts and controls, baselines]",
+        ),
     ] = None,
     splits: Annotated[int, typer.Option("--splits", min=1, max=100, help="Splits of each table.")] = 3,
     test: Annotated[float, typer.Option("--test", min=0.01, max=0.9, help="Share of rows held out.")] = 0.3,
-    most_rows: Annotated[int, typer.Option("--most-rows", min=20, help="To fit on, and to judge on.")] = 3000,
+    most_rows: Annotated[
+        int, typer.Option("--most-rows", min=20, help="Of a table, to fit on at most; as many to judge on.")
+    ] = 3000,
     pfn: own.Pfn = "nano",
     k: own.K = 8,
     arch: own.ArchName = own.Arch.mini,
@@ -39,7 +45,7 @@ def bench(
     many_class: own.ManyClass = own.ManyClassName.alphabet,
     fallback: own.Fallback = True,
     time_limit: own.TimeLimit = 120.0,
-    jobs: opt.Jobs = 1,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, help="Processes side by side.")] = 1,
     output: opt.Output = None,
     force: opt.Force = False,
     plot: opt.Plot = None,
@@ -59,10 +65,7 @@ def bench(
     from icml25cli.core.plots import check_figure, save_figure
     from icml25cli.core.progress import note, warnings_so_far
     from icml25cli.core.runs import Run, check_output, commit_output, fingerprint, run_directory
-    from icml25cli.papers.tabpfn_bag import bench as work
-    from icml25cli.papers.tabpfn_bag import figures
-    from icml25cli.papers.tabpfn_bag.job import known_methods, table_print, what_is_fitted
-    from icml25cli.papers.tabpfn_bag.nets import load_net
+    from icml25cli.papers.tabpfn_bag.readers import read_tables
     from icml25cli.papers.tabpfn_bag.suites import SUITES
 
     if output:
@@ -70,12 +73,19 @@ def bench(
     if plot:
         check_figure(plot, force=force)
     report = Report("tabpfn-bag", seed=seed, device="cpu")
-    installed = ("xgb",) if find_spec("xgboost") else ()
-    methods = known_methods(method or (*work.METHODS, *installed))
     names = [name for source in tables or ("builtin",) for name in SUITES.get(source, (source,))]
+    read = read_tables(names, target)
+
+    # Only now what takes seconds to import.
+    from icml25cli.papers.tabpfn_bag import bench as work
+    from icml25cli.papers.tabpfn_bag import figures
+    from icml25cli.papers.tabpfn_bag.job import known_methods, table_print, what_is_fitted
+    from icml25cli.papers.tabpfn_bag.nets import load_net
+
+    installed = ("xgb",) if find_spec("xgboost") else ()
+    methods = known_methods(opt.listed(method, (*work.METHODS, *installed)))
     net, options = load_net(pfn), own.fit_options(ctx.params, processor_time=True)
     protocol = work.Protocol(splits, test, most_rows, most_rows)
-    read = work.read_tables(names, target)
     inputs = {
         "tables": {name: table_print(*read[name]) for name in read},
         **what_is_fitted(net, options),
@@ -85,7 +95,8 @@ def bench(
     where = run_directory("tabpfn-bag-bench", fingerprint(inputs), None)
     with Run.open(where, inputs, resume=resume, fresh=fresh) as run:
         records = work.carry_out(read, net, methods, options, run, protocol, jobs=jobs)
-    report.params = {"verb": "bench", "tables": len(read), **asdict(protocol), "k": k, "time_limit": time_limit}
+    asked = {"splits": splits, "test": test, "most_rows": most_rows, "k": k, "time_limit": time_limit}
+    report.params = {"verb": "bench", "tables": len(read), **asked}
     report.rows = [*work.summary(records)]
     report.tables = {name: [*rows] for name, rows in work.by_table(records).items()}
     _, ranks = work.ranked(records, "log_loss")
@@ -93,8 +104,9 @@ def bench(
     report.metrics = {key: value for key, value in report.metrics.items() if value == value}
     report.metrics |= {key: value for key, value in report.rows[0].items() if isinstance(value, float)}
     report.answer = {"status": "done", "best_log_loss": min(report.rows, key=lambda r: r["rank_log_loss"])["method"]}
+    report.notes = work.fallback_notes(report.rows)
     if len(read) > 1:
-        report.notes = [
+        report.notes += [
             f"Mean ranks by log-loss that differ by {ranks.critical_difference:.2f} or more differ at 5 % (Nemenyi)."
         ]
     report.warnings = list(warnings_so_far())

@@ -15,7 +15,10 @@ def bias_var(
     table: own.Table,
     target: own.Target = None,
     method: Annotated[
-        list[str] | None, typer.Option("--method", help="Which. [default: beta, frozen, bag, encoder]")
+        list[str] | None,
+        typer.Option(
+            "--method", metavar="NAMES", help="With commas between or repeated. [default: beta, frozen, bag, encoder]"
+        ),
     ] = None,
     size: Annotated[
         list[int] | None, typer.Option("--size", min=20, help="Rows of a training set. [default: 256, 512, ...]")
@@ -52,24 +55,27 @@ def bias_var(
     """
     from dataclasses import asdict
 
-    from icml25cli.core.parallel import set_threads
     from icml25cli.core.plots import check_figure, save_figure
-    from icml25cli.core.progress import warnings_so_far
-    from icml25cli.core.runs import Run, fingerprint, run_directory
-    from icml25cli.papers.tabpfn_bag import figures
-    from icml25cli.papers.tabpfn_bag.job import known_methods, table_print, what_is_fitted
     from icml25cli.papers.tabpfn_bag.labels import labelled
-    from icml25cli.papers.tabpfn_bag.nets import load_net
-    from icml25cli.papers.tabpfn_bag.readers import read_table, separated, target_of
-    from icml25cli.papers.tabpfn_bag.spread import Design, spread
+    from icml25cli.papers.tabpfn_bag.readers import read_classes
 
     if plot:
         check_figure(plot, force=force)
     report = Report("tabpfn-bag", seed=seed, device="cpu")
-    methods = known_methods(method or ("beta", "frozen", "bag", "encoder"))
-    net, options, read = load_net(pfn), own.fit_options(ctx.params), read_table(table)
-    named = target_of(read, target)
-    frame, _, labels = labelled(*separated(read, named))
+    features, classes = read_classes(table, target)
+    frame, _, labels = labelled(features, classes)
+
+    # Only now what takes seconds to import.
+    from icml25cli.core.parallel import set_threads
+    from icml25cli.core.progress import warnings_so_far
+    from icml25cli.core.runs import Run, fingerprint, run_directory
+    from icml25cli.papers.tabpfn_bag import figures
+    from icml25cli.papers.tabpfn_bag.job import known_methods, table_print, what_is_fitted
+    from icml25cli.papers.tabpfn_bag.nets import load_net
+    from icml25cli.papers.tabpfn_bag.spread import Design, spread
+
+    methods = known_methods(opt.listed(method, ("beta", "frozen", "bag", "encoder")))
+    net, options = load_net(pfn), own.fit_options(ctx.params)
     set_threads(threads)
     design = Design(tuple(size or ()), sets)
     # Not the sizes: sets of other sizes are of the same run.
@@ -77,7 +83,7 @@ def bias_var(
     where = run_directory("tabpfn-bag-bias-var", fingerprint(inputs), None)
     with Run.open(where, inputs, resume=resume, fresh=fresh) as run:
         report.rows = [*spread(frame, labels, net, methods, options, run, design)]
-    report.params = {"verb": "bias-var", "table": table, "target": named, **asdict(design), "k": k}
+    report.params = {"verb": "bias-var", "table": table, "target": classes.name, **asdict(design), "k": k}
     report.answer = {"status": "done"}
     report.metrics = {key: value for key, value in report.rows[0].items() if isinstance(value, float)}
     report.warnings = list(warnings_so_far())

@@ -91,10 +91,36 @@ def test_eval_and_its_gate_and_figure(icml25, model, tmp_path):
     done = icml25("tabpfn-bag", "eval", model, "others.csv", "--target", "kind", "--min-auc", 0.9999)
     assert done.code == 1
     assert "below --min-auc 0.9999" in done.err
+    again = icml25("tabpfn-bag", "eval", model, "others.csv", "--json")  # the model knows its target's name
+    assert (again.json["rows"], again.json["params"]["target"]) == ([row], "kind")
+    people(40, seed=1).rename(columns={"kind": "sort"}).to_csv(tmp_path / "others.csv", index=False)
+    done = icml25("tabpfn-bag", "eval", model, "others.csv")
+    assert done.code == 2
+    assert "no column 'kind'" in done.err
+
+
+def test_rows_of_one_class_have_no_auc(icml25, model, tmp_path):
+    frame = people(40, seed=1)
+    frame[frame["kind"] == "low"].to_csv(tmp_path / "low.csv", index=False)
+    done = icml25("tabpfn-bag", "eval", model, "low.csv", "--json")
+    assert (done.code, done.json["rows"][0]["auc"], done.json["answer"]["status"]) == (0, None, "done")
+    people(44).assign(kind=["no"] * 42 + ["yes"] * 2).to_csv(tmp_path / "rare.csv", index=False)
+    done = icml25("tabpfn-bag", "rare.csv", "--target", "kind", "--method", "frozen", "--baseline", "logreg", "--json")
+    assert done.code == 0, done.err
+    assert [row["auc"] for row in done.json["rows"]] == [None, None]
+    assert "all of one class" in done.err
+
+
+@pytest.mark.parametrize("verb", [("run",), ("fit", "-o", "m"), ("bench",), ("bias-var",)])
+def test_a_measured_quantity_is_no_class(icml25, table, verb):
+    done = icml25("tabpfn-bag", *verb[:1], table, *verb[1:], "--target", "pay")
+    assert (done.code, done.out) == (3, "")
+    assert "the target 'pay' has 150 different values in 150 rows" in done.err
+    assert "hint: this is classification" in done.err
 
 
 def test_run_judges_all_on_the_same_rows(icml25, table, tmp_path):
-    args = ("tabpfn-bag", table, "--target", "kind", *QUICK, "--baseline", "frozen", "--baseline", "logreg")
+    args = ("tabpfn-bag", table, "--target", "kind", *QUICK, "--baseline", "frozen,logreg")
     done = icml25(*args, "--plot", "c.svg", "--json")
     assert done.code == 0, done.err
     rows = done.json["rows"]

@@ -42,6 +42,19 @@ def test_ranks_tables_and_files(icml25, tmp_path):
     ]
 
 
+def test_a_method_that_fell_back_is_told(icml25):
+    args = ("--method", "beta, frozen", "--splits", 2, "--most-rows", 20, "--test", 0.9)
+    done = icml25("tabpfn-bag", "bench", "builtin:iris", *args, "--json")
+    assert done.code == 0, done.err
+    assert [(row["method"], row["fits"], row["fell_back"]) for row in done.json["rows"]] == [
+        ("beta", 2, 2),
+        ("frozen", 2, 0),
+    ]
+    (told,) = done.json["notes"]
+    assert told.startswith("beta predicted by the network as it is, as frozen does, in 2 of 2 fits")
+    assert done.json["params"]["most_rows"] == 20
+
+
 def test_a_killed_bench_goes_on(program, environment, tmp_path):
     cache = tmp_path / "cache"
     environment = environment | {"ICML25_CACHE_DIR": str(cache)}
@@ -81,6 +94,8 @@ def test_bias_and_variance(icml25, tmp_path):
 @pytest.mark.parametrize(
     ("args", "code", "says"),
     [
+        (("builtin:iris", "--method", "frozen, magic"), 2, "no method is called 'magic'"),
+        (("builtin:iris", "--method", ","), 2, "names none"),
         (("moon",), 3, "moon is no file, folder or known set"),
         (("builtin:iris", "--method", "magic"), 2, "no method is called 'magic'"),
         (("builtin:iris", "--plot", "ranks.txt"), 2, "no figure file"),

@@ -32,7 +32,7 @@ def baseline_probabilities(
         MissingError: its package is not installed.
     """
     schema = Schema.of(frame)
-    estimator = _estimator(name, seed, threads)
+    estimator = _estimator(name, labels, seed, threads)
     estimator.fit(_matrix(schema, frame), labels)
     seen = np.asarray(estimator.classes_)
 
@@ -52,7 +52,7 @@ def _matrix(schema: Schema, frame: pd.DataFrame) -> ndarray:
     return np.concatenate(parts, 1)
 
 
-def _estimator(name: str, seed: int, threads: int) -> Any:
+def _estimator(name: str, labels: Int64[ndarray, "n"], seed: int, threads: int) -> Any:
     from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
     from sklearn.linear_model import LogisticRegression
     from sklearn.neighbors import KNeighborsClassifier
@@ -70,10 +70,14 @@ def _estimator(name: str, seed: int, threads: int) -> Any:
             return package.LGBMClassifier(random_state=seed, n_jobs=threads, verbose=-1)
         return package.CatBoostClassifier(random_seed=seed, thread_count=threads, verbose=0, allow_writing_files=False)
     known = {
-        "hgb": lambda: HistGradientBoostingClassifier(random_state=seed),
+        # Of its own accord it holds rows of every class out of many, which a class of one row does not allow.
+        "hgb": lambda: HistGradientBoostingClassifier(
+            random_state=seed,
+            early_stopping="auto" if np.unique(labels, return_counts=True)[1].min() > 1 else False,  # type: ignore[arg-type]
+        ),
         "rf": lambda: RandomForestClassifier(300, random_state=seed, n_jobs=threads),
         "logreg": lambda: LogisticRegression(max_iter=2000),
-        "knn": lambda: KNeighborsClassifier(),
+        "knn": lambda: KNeighborsClassifier(min(5, len(labels))),
     }
     if name not in known:
         raise UsageError(f"no baseline is called '{name}'", hint=f"one of {', '.join(BASELINES)}")

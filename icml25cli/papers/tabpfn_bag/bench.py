@@ -22,11 +22,9 @@ from icml25cli.core.files import write_json
 from icml25cli.core.parallel import parallel_map
 from icml25cli.core.runs import Run
 from icml25cli.papers.tabpfn_bag.job import Row, judge, make_split
-from icml25cli.papers.tabpfn_bag.labels import labelled
 from icml25cli.papers.tabpfn_bag.model import Options
 from icml25cli.papers.tabpfn_bag.network import Pfn
 from icml25cli.papers.tabpfn_bag.ranks import Ranks, mean_ranks
-from icml25cli.papers.tabpfn_bag.readers import read_table, separated, target_of
 
 METHODS = ("beta", "frozen", "bag", "encoder", "tabm", "random-pfn", "hgb", "rf", "logreg")
 QUALITY = ("accuracy", "balanced_accuracy", "auc", "log_loss", "ece")
@@ -44,20 +42,6 @@ class Protocol:
     test: float = 0.3
     most_train: int = 3000
     most_held: int = 3000
-
-
-def read_tables(sources: Sequence[str], target: str | None = None) -> dict[str, tuple[pd.DataFrame, ndarray]]:
-    """Features and class numbers of each table.
-
-    Raises:
-        ToolboxError: as ``read_table`` and ``target_of``.
-    """
-    found = {}
-    for source in dict.fromkeys(sources):
-        frame = read_table(source)
-        frame, _, labels = labelled(*separated(frame, target_of(frame, target)))
-        found[source] = (frame, labels)
-    return found
 
 
 def carry_out(
@@ -101,11 +85,7 @@ def _cell(run: Run, net: Pfn, options: Options, protocol: Protocol, item: tuple[
     for method in methods:
         record, _ = judge(method, split, net, same)
         where = {"table": name, "split": seed, "training_rows": len(split.train), "held_rows": len(split.held)}
-        run.write(_unit(i, seed, method), lambda path, r=where | record: write_json(path, _finite(r)))
-
-
-def _finite(record: Row) -> Row:
-    return {key: None if isinstance(v, float) and not np.isfinite(v) else v for key, v in record.items()}
+        run.write(_unit(i, seed, method), lambda path, r=where | record: write_json(path, r))
 
 
 def by_table(records: Sequence[Row]) -> dict[str, list[Row]]:
@@ -123,7 +103,12 @@ def _mean(method: str, rows: Sequence[Row]) -> Row:
         row[key] = float(values.mean())
         if key in QUALITY and len(values) > 1:
             row[f"{key}_sd"] = float(values.std(ddof=1))
-    return row
+    return row | _as_it_is(method, rows)
+
+
+def _as_it_is(method: str, records: Sequence[Row]) -> Row:
+    """How many of a method's fits predict by the network as it is instead; of older records it is not known."""
+    return {"fits": len(records), "fell_back": sum(r.get("used", method) != method for r in records)}
 
 
 def ranked(records: Sequence[Row], key: str) -> tuple[list[str], Ranks]:
@@ -135,7 +120,7 @@ def ranked(records: Sequence[Row], key: str) -> tuple[list[str], Ranks]:
 
 
 def summary(records: Sequence[Row]) -> list[Row]:
-    """A row a method: means over tables of each figure, and mean ranks."""
+    """A row a method: means over tables of each figure, mean ranks, and how many fits fell back."""
     tables = by_table(records)
     ranks = {key: dict(zip(*_named(records, key), strict=True)) for key in ("log_loss", "accuracy", "auc")}
     rows: list[Row] = []
@@ -144,8 +129,19 @@ def summary(records: Sequence[Row]) -> list[Row]:
         row: Row = {"method": method}
         row |= {key: float(np.mean([one[key] for one in own])) for key in (*QUALITY, *COST)}
         row |= {f"rank_{key}": ranks[key][method] for key in ranks}
+        row |= _as_it_is(method, [record for record in records if record["method"] == method])
         rows.append(row)
     return rows
+
+
+def fallback_notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A sentence for each row of ``summary`` some of whose fits fell back to the network as it is."""
+    return [
+        f"{row['method']} predicted by the network as it is, as frozen does, in {row['fell_back']} of {row['fits']} "
+        "fits: training was no better, or there were too few rows."
+        for row in rows
+        if row["fell_back"]
+    ]
 
 
 def _named(records: Sequence[Row], key: str) -> tuple[list[str], list[float]]:

@@ -20,7 +20,6 @@ from numpy import ndarray
 from icml25cli.core.claims import Claim, Interval, Size, at_least, at_most
 from icml25cli.core.errors import MissingError
 from icml25cli.core.progress import display
-from icml25cli.papers.tabpfn_bag.bench import read_tables
 from icml25cli.papers.tabpfn_bag.bias_variance import log_parts
 from icml25cli.papers.tabpfn_bag.codes import Code, binary_code
 from icml25cli.papers.tabpfn_bag.encoders import EncoderConfig, PathEncoder, Rows
@@ -29,6 +28,7 @@ from icml25cli.papers.tabpfn_bag.finetune import Recipe, log_loss
 from icml25cli.papers.tabpfn_bag.job import Split, make_split
 from icml25cli.papers.tabpfn_bag.model import Model, Options, fit_model
 from icml25cli.papers.tabpfn_bag.nets import load_net
+from icml25cli.papers.tabpfn_bag.readers import read_tables
 from icml25cli.papers.tabpfn_bag.spread import training_sets
 
 TABLES: dict[Size, tuple[str, ...]] = {

@@ -19,7 +19,7 @@ from pandas.util import hash_pandas_object
 
 from icml25cli.core.errors import InputError, UsageError
 from icml25cli.core.files import write_json
-from icml25cli.core.progress import track
+from icml25cli.core.progress import track, warn
 from icml25cli.core.runs import Run, fingerprint, run_directory
 from icml25cli.core.tables import read_array, write_array
 from icml25cli.papers.tabpfn_bag.baselines import BASELINES, baseline_probabilities
@@ -119,6 +119,8 @@ def compare(
     frame, _, labels = labelled(frame, target.reset_index(drop=True))
     split = make_split(frame, labels, options.recipe.seed, test=test)
     inputs = {"table": table_print(frame, labels), **what_is_fitted(net, options), "test": test}
+    if len(np.unique(split.held_labels)) < 2:
+        warn("the rows held out are all of one class: there is no AUC of them")
     rows: list[Row] = []
     found: dict[str, ndarray] = {}
     directory = run_directory("tabpfn-bag", fingerprint(inputs), output)
@@ -145,6 +147,8 @@ def fit_resumably(
 ) -> Model:
     """``fit_model``, whose training goes on where an earlier call of the same was cut short, to the same numbers.
 
+    The model's facts have the name of ``target``.
+
     Raises:
         ToolboxError: as ``fit_model``; also where ``resume`` finds nothing to go on from.
     """
@@ -163,7 +167,9 @@ def fit_resumably(
         def keep(state: dict[str, Any]) -> None:
             run.write(STATE, lambda path: torch.save(state, path))
 
-        return fit_model(frame, target, net, options, valid=valid, load=load, keep=keep)
+        model = fit_model(frame, target, net, options, valid=valid, load=load, keep=keep)
+    model.facts["target"] = str(target.name)
+    return model
 
 
 def on_known_classes(
@@ -199,7 +205,7 @@ def what_is_fitted(net: Pfn, options: Options) -> dict[str, Any]:
 
 
 def judge(name: str, split: Split, net: Pfn, options: Options) -> tuple[Row, Float64[ndarray, "m classes"]]:
-    """Fit a method or baseline and judge it; figures, and class probabilities of the held-out rows."""
+    """Fit a method or baseline and judge it; figures, None where there is none, and probabilities of rows held out."""
     began, busy = time.monotonic(), time.process_time()
     facts: dict = {}
     if name in METHODS:
@@ -211,7 +217,7 @@ def judge(name: str, split: Split, net: Pfn, options: Options) -> tuple[Row, Flo
     fitted, spent = time.monotonic(), time.process_time() - busy
     p = predict(split.held)
     seconds = time.monotonic() - fitted
-    return {
+    row = {
         "method": name,
         **evaluate(p, split.held_labels),
         "fit_seconds": fitted - began,
@@ -222,4 +228,6 @@ def judge(name: str, split: Split, net: Pfn, options: Options) -> tuple[Row, Flo
         "stopped": facts.get("stopped"),
         "steps": facts.get("steps"),
         **{key: facts[key] for key in ("gain_over_frozen", "gain_over_frozen_se") if key in facts},
-    }, p
+    }
+    # JSON has no NaN, which is the AUC of rows that are all of one class.
+    return {key: None if isinstance(v, float) and not np.isfinite(v) else v for key, v in row.items()}, p

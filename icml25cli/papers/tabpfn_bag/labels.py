@@ -13,6 +13,8 @@ from numpy import ndarray
 from icml25cli.core.errors import InputError
 from icml25cli.core.progress import warn
 
+FEWEST_A_NUMBER = 10  # rows of a class, on average, below which fractional numbers are taken for a quantity
+MANY_NUMBERS = 20  # classes that are whole numbers, of as few rows, from which on they are doubted
 LARGEST_VALIDATION = 2000  # rows: more would cost time at every validation and change few decisions
 Class = str | int | float | bool
 
@@ -37,6 +39,33 @@ def classes_of(values: pd.Series) -> tuple[list[Class], Int64[ndarray, "n"]]:
     place[order] = np.arange(len(order))
     place[-1] = -1
     return [plain[i] for i in order], place[codes]
+
+
+def check_classes(values: pd.Series) -> None:
+    """Refuse a target that is no class: one with fewer than two rows a class on average, or a measured quantity.
+
+    Raises:
+        InputError: it is one of them.
+    """
+    codes, found = pd.factorize(values)
+    count = np.bincount(codes[codes >= 0], minlength=1)
+    rows, classes, single = int(count.sum()), len(found), int((count == 1).sum())
+    if classes < 2:  # which ``classes_of`` refuses
+        return
+    name = f"the target '{values.name}'" if values.name is not None else "the target"
+    numeric = pd.api.types.is_numeric_dtype(values) and not pd.api.types.is_bool_dtype(values)
+    numbers = np.asarray(found, float) if numeric else np.empty(0)
+    fractional = bool((numbers % 1 != 0).any())
+    few = rows < FEWEST_A_NUMBER * classes
+    if rows < 2 * classes or (fractional and few and classes > FEWEST_A_NUMBER):
+        alone = f", {single:,} of them in one row only" if single else ""
+        raise InputError(
+            f"{name} has {classes:,} different values in {rows:,} rows{alone}: these are no classes",
+            hint="this is classification, with several rows a class: give a target of few values"
+            + (", or cut its numbers into ranges first" if numeric else ""),
+        )
+    if numeric and few and classes > MANY_NUMBERS:
+        warn(f"{name} is {classes:,} different numbers, each of which is taken for a class of its own")
 
 
 def numbers_of(values: pd.Series, classes: list[Class]) -> Int64[ndarray, "n"]:

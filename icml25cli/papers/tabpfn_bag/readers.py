@@ -4,24 +4,29 @@ Knows formats and chooses by name. Does not know what a column means. Nothing is
 """
 
 import csv
+import gzip
 import io
 import json
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from icml25cli.core.errors import InputError, UsageError
+from icml25cli.core.errors import InputError, UsageError, about
 from icml25cli.core.files import expand
 from icml25cli.core.plain_text import check_text, check_text_stream
 from icml25cli.core.tables import read_arrays
+from icml25cli.papers.tabpfn_bag.labels import check_classes, labelled
 from icml25cli.papers.tabpfn_bag.suites import is_known, read_known
 
 TARGETS = ("target", "class", "label", "y")  # names that a target has if nothing else is said
 PARTS = ("train", "val", "test")
+SAMPLE = 2**16  # bytes at the beginning, by which the form of a text is told
+SEPARATORS = (",", ";", "\t", "|")
 SHOWN = 20  # names of columns in a message
 
 
@@ -67,6 +72,34 @@ def separated(frame: pd.DataFrame, target: str) -> tuple[pd.DataFrame, pd.Series
     return frame.drop(columns=target), frame.loc[:, target]
 
 
+def read_classes(source: str, target: str | None) -> tuple[pd.DataFrame, pd.Series]:
+    """A table to fit: all columns but the target, and the target, which has its column's name.
+
+    Raises:
+        ToolboxError: as ``read_table``, ``target_of`` and ``check_classes``.
+    """
+    frame = read_table(source)
+    features, classes = separated(frame, target_of(frame, target))
+    with about(source):
+        check_classes(classes)
+    return features, classes
+
+
+def read_tables(sources: Sequence[str], target: str | None = None) -> dict[str, tuple[pd.DataFrame, np.ndarray]]:
+    """Features and class numbers of each table, once of one that is named twice.
+
+    Raises:
+        ToolboxError: as ``read_classes`` and ``labelled``.
+    """
+    found = {}
+    for source in dict.fromkeys(sources):
+        features, classes = read_classes(source, target)
+        with about(source):
+            frame, _, labels = labelled(features, classes)
+        found[source] = (frame, labels)
+    return found
+
+
 def _read(source: str) -> pd.DataFrame:
     if source == "-":
         return _text(sys.stdin.buffer.read(), "standard input")
@@ -108,14 +141,10 @@ def _read(source: str) -> pd.DataFrame:
 def _text(content: bytes, name: str) -> pd.DataFrame:
     """CSV, tab-separated values or JSON lines, told by their first line."""
     check_text_stream(io.BytesIO(content), name)
-    head = content[: 2**16].lstrip().partition(b"\n")[0]
     try:
-        if head.startswith(b"{"):
+        if content[:SAMPLE].lstrip().startswith(b"{"):
             return pd.read_json(io.BytesIO(content), lines=True)
-        separator = (
-            "\t" if head.count(b"\t") > head.count(b",") else ";" if head.count(b";") > head.count(b",") else ","
-        )
-        return pd.read_csv(io.BytesIO(content), sep=separator)
+        return pd.read_csv(io.BytesIO(content), **_form(content[:SAMPLE]))
     except pd.errors.EmptyDataError as error:
         raise InputError(f"{name} is empty", hint="pipe a table into the command") from error
     except ValueError as error:
@@ -123,6 +152,30 @@ def _text(content: bytes, name: str) -> pd.DataFrame:
         raise InputError(
             f"{name} cannot be read as a table: {first}", hint="give CSV with a header, or JSON lines"
         ) from error
+
+
+def _csv(path: Path) -> pd.DataFrame:
+    with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as file:
+        sample = file.read(SAMPLE)
+    return pd.read_csv(path, **_form(sample))
+
+
+def _form(sample: bytes) -> dict[str, Any]:
+    """How pandas is to read a text that begins so: with commas, unless its header is one field that others part.
+
+    With semicolons numbers may have decimal commas: they are read as such where no number has a point.
+    """
+    text = sample.decode("utf-8-sig", errors="replace").lstrip("\r\n")
+    head = re.split(r"[\r\n]", text, maxsplit=1)[0]
+
+    def fields(separator: str) -> int:
+        return len(next(csv.reader([head], delimiter=separator), []))
+
+    separator = max(SEPARATORS, key=fields)  # of equal ones the first, which is the comma
+    if fields(",") > 1 or fields(separator) < 2:
+        return {"sep": ","}
+    commas, points = (re.search(rf"(^|;)\s*-?\d+{mark}\d+\s*(;|$)", text, re.MULTILINE) for mark in (",", r"\."))
+    return {"sep": separator, "decimal": "," if separator == ";" and commas and not points else "."}
 
 
 ATTRIBUTE = re.compile(r"@attribute\s+(?:'([^']+)'|\"([^\"]+)\"|(\S+))\s+(.+)", re.IGNORECASE)
@@ -215,7 +268,7 @@ def _dat(path: Path) -> pd.DataFrame:
 
 DELIMITED = (".csv", ".txt", ".tsv")
 _READERS: dict[str, Callable[[Path], pd.DataFrame]] = {
-    ".csv": pd.read_csv,
+    ".csv": _csv,
     ".txt": lambda path: pd.read_csv(path, sep=None, engine="python"),  # whatever separates
     ".tsv": lambda path: pd.read_csv(path, sep="\t"),
     ".parquet": pd.read_parquet,

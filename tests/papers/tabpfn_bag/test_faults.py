@@ -10,7 +10,9 @@ import pandas as pd
 import pytest
 
 from icml25cli.core.errors import InputError
+from icml25cli.papers.tabpfn_bag.baselines import baseline_probabilities
 from icml25cli.papers.tabpfn_bag.finetune import Recipe
+from icml25cli.papers.tabpfn_bag.labels import check_classes
 from icml25cli.papers.tabpfn_bag.model import Options, fit_model
 
 from .nets import small_net
@@ -55,6 +57,43 @@ def test_one_row_of_each_class_and_validation_rows_of_other_classes():
     assert model.probabilities(frame).shape == (24, 24)
     with pytest.raises(InputError, match="no row of the validation table"):
         fit_model(frame, y, small_net(), QUICK, valid=(frame, y + 7))
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ([1.5 * i for i in range(100)], "100 different values in 100 rows, 100 of them in one row only"),
+        ([i % 30 + 0.5 for i in range(100)], "30 different values in 100 rows"),
+        ([f"customer {i}" for i in range(100)], "100 different values in 100 rows"),
+        (["a", "b"], "2 different values in 2 rows"),
+    ],
+)
+def test_a_target_that_is_no_class_is_refused(values, says):
+    with pytest.raises(InputError, match=f"the target 'pay' has {says}.*: these are no classes"):
+        check_classes(pd.Series(values, name="pay"))
+
+
+@pytest.mark.parametrize(
+    "values", [["a", "a", "b", "b"], [0.5, 1.5] * 5, [True, False] * 5, [str(i % 50) for i in range(100)]]
+)
+def test_few_rows_of_a_class_are_still_classes(values):
+    check_classes(pd.Series(values))
+    check_classes(pd.Series(values, dtype="category").cat.add_categories([f"unused {i}" for i in range(100)]))
+
+
+def test_many_whole_numbers_are_classes_with_a_doubt():
+    with pytest.warns(UserWarning, match="'age' is 50 different numbers, each of which is taken for a class"):
+        check_classes(pd.Series([i % 50 for i in range(200)], name="age"))
+
+
+@pytest.mark.parametrize("name", ["hgb", "knn"])
+def test_baselines_stand_a_class_of_one_row_and_few_rows(name):
+    rng = np.random.default_rng(0)
+    rows, single = (4, 1) if name == "knn" else (10_050, 1)  # beyond 10,000 hgb holds rows out by itself
+    labels = np.array([*np.arange(rows - single) % 2, 2])
+    frame = pd.DataFrame({"a": labels + rng.normal(size=rows)})
+    p = baseline_probabilities(name, frame, labels, 0)(frame)
+    assert (p.shape, np.isfinite(p).all()) == ((rows, 3), True)
 
 
 def test_rows_in_both_parts_and_a_copy_of_the_target_are_warned_of():

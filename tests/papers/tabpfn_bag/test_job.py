@@ -16,6 +16,7 @@ from icml25cli.papers.tabpfn_bag.bench import Protocol, by_table, carry_out, sum
 from icml25cli.papers.tabpfn_bag.finetune import Recipe
 from icml25cli.papers.tabpfn_bag.job import compare, known_methods, make_split, on_known_classes
 from icml25cli.papers.tabpfn_bag.model import Options, fit_model
+from icml25cli.papers.tabpfn_bag.readers import read_tables
 from icml25cli.papers.tabpfn_bag.spread import Design, sizes_for, spread, training_sets
 
 from .nets import small_net
@@ -92,7 +93,7 @@ def test_a_bench_keeps_every_fit_and_means_are_over_splits(monkeypatch, tmp_path
 
 
 def test_tables_are_read_once_with_the_target_apart():
-    read = bench.read_tables(["builtin:iris", "builtin:iris", "builtin:wine"])
+    read = read_tables(["builtin:iris", "builtin:iris", "builtin:wine"])
     assert list(read) == ["builtin:iris", "builtin:wine"]
     frame, labels = read["builtin:iris"]
     assert (frame.shape, np.bincount(labels).tolist()) == ((150, 4), [50, 50, 50])

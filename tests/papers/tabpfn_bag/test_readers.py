@@ -154,3 +154,25 @@ def test_an_object_array_is_never_loaded(tmp_path):
     np.savez(tmp_path / "t.npz", x=np.array([{"a": 1}], dtype=object))
     with pytest.raises(InputError, match="never loaded"):
         read_table(str(tmp_path / "t.npz"))
+
+
+@pytest.mark.parametrize("separator", [";", "\t", "|"])
+def test_a_csv_that_others_separate_is_read_by_its_header(tmp_path, separator):
+    FRAME.to_csv(tmp_path / "t.csv", index=False, sep=separator)
+    pd.testing.assert_frame_equal(read_table(str(tmp_path / "t.csv")), FRAME)
+    FRAME.to_csv(tmp_path / "t.csv.gz", index=False, sep=separator)
+    pd.testing.assert_frame_equal(read_table(str(tmp_path / "t.csv.gz")), FRAME)
+
+
+def test_commas_stay_separators_wherever_the_header_has_one(tmp_path):
+    (tmp_path / "t.csv").write_text('a;b|c,"d;e;f"\n1,2\n')
+    assert list(read_table(str(tmp_path / "t.csv")).columns) == ["a;b|c", "d;e;f"]
+    (tmp_path / "t.csv").write_text('"a;b"\n1\n')
+    assert list(read_table(str(tmp_path / "t.csv")).columns) == ["a;b"]
+
+
+def test_decimal_commas_are_numbers_where_no_number_has_a_point(tmp_path):
+    (tmp_path / "t.csv").write_text("\ufeffa;b\n1,5;-2,25\n3;4,0\n")
+    assert read_table(str(tmp_path / "t.csv")).to_numpy().tolist() == [[1.5, -2.25], [3, 4]]
+    (tmp_path / "t.csv").write_text("a;b\n1.5;x\n3;4,0\n")
+    assert read_table(str(tmp_path / "t.csv")).to_numpy().tolist() == [[1.5, "x"], [3, "4,0"]]
