@@ -209,13 +209,13 @@ def test_a_network_of_ones_own(icml25, table):
         ("a.csv", "", (), 3, "a.csv"),
         ("a.csv", "x,z\n1,a\n", (), 2, "which column is to be predicted"),
         ("a.csv", "x,z\n1,a\n", ("--target", "w"), 2, "no column 'w'"),
-        ("a.csv", "x,y\n1,a\n1,b\n", (), 3, "no column of the table can be used"),
+        ("a.csv", "x,y\n1,a\n1,b\n1,a\n1,b\n", (), 3, "no column of the table can be used"),
         ("a.pkl", "x", (), 3, "never loaded"),
         ("a.xyz", "x", (), 3, "kind that is not known"),
         ("a.parquet", "PAR1 torn", (), 3, "cannot be read as parquet"),
         ("a.jsonl", '{"x": 1, "y"', (), 3, "cannot be read as jsonl"),
-        ("a.csv", "x,y\n1,a\n2,b\n", ("--pfn", "nowhere"), 3, "no folder of a network"),
-        ("a.csv", "x,y\n1,a\n2,b\n", ("--baseline", "magic"), 2, "no method is called 'magic'"),
+        ("a.csv", "x,y\n1,a\n2,b\n3,a\n4,b\n", ("--pfn", "nowhere"), 3, "no folder of a network"),
+        ("a.csv", "x,y\n1,a\n2,b\n3,a\n4,b\n", ("--baseline", "magic"), 2, "no method is called 'magic'"),
     ],
 )
 def test_what_cannot_be_done_is_refused_by_name(icml25, tmp_path, name, content, args, code, says):
