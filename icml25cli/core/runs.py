@@ -182,11 +182,12 @@ class Run:
         if resume and not manifest.exists():
             raise InputError(f"{directory} holds no run to resume", hint="leave out --resume to begin one")
         prints = {name: fingerprint(value) for name, value in inputs.items()}
-        run = cls(directory)
+        run, locked = cls(directory), False
         with output_errors(directory, directory), made_folders(manifest):
             try:
+                run._lock.acquire()  # first: whoever is refused here must take away nothing of the one who works
+                locked = True
                 (directory / "units").mkdir(exist_ok=True)
-                run._lock.acquire()
                 for left in [*directory.glob(".tmp-*"), *(directory / "units").glob(".tmp-*")]:
                     remove(left)
                 if manifest.exists() and not fresh:
@@ -199,7 +200,7 @@ class Run:
                     write_json(manifest, content, force=True)
             except BaseException:
                 run.close()
-                if not manifest.exists():
+                if locked and not manifest.exists():
                     with contextlib.suppress(OSError):  # it was never made
                         (directory / "units").rmdir()
                 raise
