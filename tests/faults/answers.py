@@ -87,12 +87,16 @@ def number(text: str) -> float | str:
         return text
 
 
-def disagreement(ours: Any, theirs: Any) -> float:
-    """The largest difference of two numbers, relative to the array they are in; infinite where else they differ."""
+def disagreement(ours: Any, theirs: Any, step: float = 0.0) -> float:
+    """The largest difference of two numbers, relative to the array they are in; infinite where else they differ.
+
+    Args:
+        step: by which figures may differ as they are: what one case more or less is of a figure that counts few.
+    """
     if isinstance(ours, dict) and isinstance(theirs, dict) and ours.keys() == theirs.keys():
-        return max((disagreement(ours[key], theirs[key]) for key in ours), default=0.0)
+        return max((disagreement(ours[key], theirs[key], step) for key in ours), default=0.0)
     if isinstance(ours, list | tuple) and isinstance(theirs, list | tuple) and len(ours) == len(theirs):
-        return max(map(disagreement, ours, theirs), default=0.0)
+        return max((disagreement(one, other, step) for one, other in zip(ours, theirs, strict=True)), default=0.0)
     if isinstance(ours, np.ndarray) and isinstance(theirs, np.ndarray):
         if ours.dtype != theirs.dtype or ours.shape != theirs.shape:
             return math.inf
@@ -104,5 +108,5 @@ def disagreement(ours: Any, theirs: Any) -> float:
     if ours == theirs or (ours != ours and theirs != theirs):
         return 0.0
     if isinstance(ours, float) and isinstance(theirs, float):
-        return abs(ours - theirs) / max(abs(ours), abs(theirs))
+        return 0.0 if abs(ours - theirs) <= step else abs(ours - theirs) / max(abs(ours), abs(theirs))
     return math.inf

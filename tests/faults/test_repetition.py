@@ -14,8 +14,8 @@ from tests.faults.answers import answer_of, disagreement, products
 from tests.faults.jobs import Job
 from tests.faults.test_surroundings import VERBS, each
 
-ROUNDING = 1e-5  # of answers by one thread and by two; measured: at most 3e-7
-RANKS = {"linkpred": 0.05}  # of figures that count ranks of few pairs: one that changes places is a step
+ROUNDING = 1e-3  # of answers by one thread and by two; measured: 3e-7 on one kind of processor, 2.5e-4 on another
+STEPS = {"linkpred": 1 / 15 + 1e-9}  # of figures that count ranks of 15 pairs: one may change places with another
 SHORT = "--calib-tokens 2048 --eval-tokens 2048 --window 64"
 LONG = (  # seconds of work in units that are kept
     Job("quantize run {x} --baseline rtn --baseline gptq -o {out} --format bf16 " + SHORT, "model"),
@@ -83,7 +83,7 @@ def test_another_number_of_threads_is_the_same_answer_to_rounding(job: Job, soun
         assert done.code == 0, done.err
         answers.append((answer_of(done.out, out), products(out)))
     figures, arrays = zip(*map(apart, answers), strict=True)
-    assert disagreement(*figures) <= RANKS.get(job.command, ROUNDING)
+    assert disagreement(*figures, step=STEPS.get(job.command, 0.0)) <= ROUNDING
     assert disagreement(*arrays) <= ROUNDING
 
 
