@@ -273,7 +273,7 @@ def test_too_few_steps_are_told_with_a_batch_that_makes_enough(icml25, data):
     steps, (told,) = warnings("--batch", 4096, "--epochs", 30)
     assert steps == 30
     assert told.startswith("training is 30 steps in all (1 batch of at most 4096 rows an epoch, epochs 30)")
-    batch, promised = re.search(r"--batch (\d+) makes ([\d,]+)", told).groups()
+    ((batch, promised),) = re.findall(r"--batch (\d+) makes ([\d,]+)", told)
     steps, told = warnings("--batch", batch, "--epochs", 30)
     assert steps == int(promised.replace(",", "")) >= 300
     assert told == []
