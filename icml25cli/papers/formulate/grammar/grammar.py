@@ -12,7 +12,7 @@ import json
 import math
 import random
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -225,6 +225,11 @@ class Grammar(Judge):
         if limit.kind == "ratio":
             return {title: f"{first} {limit.side} {number} * ({everything})"}
         second = names[limit.which[1]]
+        if limit.kind == "per":
+            base = f"{self._named[limit.base]} * " if limit.base else ""
+            return {title: f"{base}{first} {limit.side} {number + ' * ' if number else ''}{second}"}
+        if limit.kind == "excess":
+            return {title: f"{first} {limit.side} {second} + {number}"}
         return {title: f"{first} {limit.side} {number} * {second}" if number else f"{first} {limit.side} {second}"}
 
     # --- judgement ---------------------------------------------------------------------------------------------------
@@ -244,7 +249,8 @@ class Grammar(Judge):
         return total + solved_as_meant(draft)
 
     def missing(self, formulation: Formulation) -> list[str]:
-        return [quantity.written for quantity in [*self.unused(formulation), *self.problem.ignored]]
+        numbers = [*self.problem.told, *self.problem.ignored]
+        return [quantity.written for quantity in self._without_place(numbers, formulation)]
 
     @property
     def guesses_domain(self) -> bool:
@@ -252,8 +258,8 @@ class Grammar(Judge):
 
     def unread(self, formulation: Formulation) -> list[str]:
         """Numbers are counted by ``missing``; these are sentences that limit without one."""
-        unused = {quantity.first for quantity in (*self.unused(formulation), *self.problem.ignored)}
-        used = {quantity.first for quantity in self.problem.quantities} - unused
+        unused = {*self._without_place(self.problem.quantities, formulation)}
+        used = {quantity.first for quantity in self.problem.quantities if quantity not in unused}
         document = formulation.document()
         titles = {*(document["equality_constraints"] or {}), *(document["inequality_constraints"] or {})}
         used |= {place for title, place in self._said_at.items() if title in titles}
@@ -261,10 +267,13 @@ class Grammar(Judge):
 
     def unused(self, formulation: Formulation) -> list[Quantity]:
         """Numbers that say something about the model and do not stand in it."""
+        return self._without_place(self.problem.told, formulation)
+
+    def _without_place(self, numbers: Iterable[Quantity], formulation: Formulation) -> list[Quantity]:
         document = formulation.document()
         text = json.dumps([document[key] for key in document if key not in ("parameters", "decision_variables")])
         names = set(re.findall(r"\w+", text))
-        return [each for each in self.problem.told if self._named[each].split()[-1] not in names]
+        return [each for each in numbers if self._named[each].split()[-1] not in names]
 
 
 def _margin(group: Sequence[Limit]) -> float:

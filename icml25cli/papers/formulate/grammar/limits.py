@@ -6,6 +6,8 @@
     ratio    one variable is bounded by a share of all
     factor   one variable is bounded by a multiple of another
     order    one variable is bounded by another
+    per      one variable is bounded by so many for so many of another
+    excess   one variable is bounded by another and a number
 
 Knows a text, variables and the table. Does not know probabilities of whole models.
 """
@@ -37,7 +39,7 @@ from icml25cli.papers.formulate.grammar.numbers import Quantity
 from icml25cli.papers.formulate.grammar.tagger import stem
 from icml25cli.papers.formulate.grammar.text import Problem
 
-Kind = Literal["linear", "bound", "sum", "ratio", "factor", "order"]
+Kind = Literal["linear", "bound", "sum", "ratio", "factor", "order", "per", "excess"]
 Side = Literal["<=", ">=", "=="]
 UNCLEAR = 0.5
 _APART = 12  # letters between words that are not about the same number
@@ -56,8 +58,9 @@ class Limit:
     score: float
     quantity: Quantity | None = None
     row: int | None = None  # of the table
-    which: tuple[int, ...] = ()  # variables: the bounded ones; for factor and order the two
+    which: tuple[int, ...] = ()  # variables: the bounded ones; for factor, order, per and excess the two
     place: int = 0  # of a word that says it, where no number does
+    base: Quantity | None = None  # for per: how many of the second there are
 
 
 def direction(problem: Problem, quantity: Quantity, begin: int) -> tuple[Side, float]:
@@ -75,7 +78,7 @@ def direction(problem: Problem, quantity: Quantity, begin: int) -> tuple[Side, f
             break
         following.append(word)
     after = " ".join(following)
-    told = _nearest(own)
+    told = nearest(own)
     scarce = _scarce(own, after)
     if scarce is not None and told in (None, ">="):
         place, needed = scarce
@@ -94,7 +97,7 @@ def direction(problem: Problem, quantity: Quantity, begin: int) -> tuple[Side, f
     weak = _weak(own)
     if weak is not None and not earlier:
         return weak, 0.8
-    told = _nearest(whole)
+    told = nearest(whole)
     if earlier and weak == "<=" and STOCK.search(_CLAUSE_START.split(own)[-1]):  # ... but we have 12 of them
         return weak, 0.8
     if told == ">=" and weak is None and _MEANS.search(own):  # at least 70 with 12 drivers
@@ -127,7 +130,7 @@ def _scarce(own: str, after: str) -> tuple[int, bool] | None:
     return None
 
 
-def _nearest(said: str) -> Side | None:
+def nearest(said: str) -> Side | None:
     """The direction said last."""
     found: list[tuple[int, int, Side]] = []
     patterns: tuple[tuple[re.Pattern[str], Side], ...] = ((AT_LEAST, ">="), (AT_MOST, "<="), (EXACTLY, "=="))
@@ -179,7 +182,7 @@ def _factors(
     """``twice as many A as B``, ``A at least twice B``."""
     begin, _ = problem.sentence_of(quantity.first)
     said = " ".join(problem.lower[begin : quantity.first])
-    told = _nearest(said)
+    told = nearest(said)
     way: Side = told or ">="
     made = []
     pair = _two(following)
@@ -293,7 +296,7 @@ def _plain(
         before = problem.lower[max(0, previous[-1].first - 4) : previous[-1].first]
         if {"number", "amount", "many"} & set(before):
             score += 1.5
-        subject = not crossed and not set(gap) & {",", ";", "and"} and bool(_nearest(" ".join(gap)))
+        subject = not crossed and not set(gap) & {",", ";", "and"} and bool(nearest(" ".join(gap)))
         if subject and right and _measures(problem, right[0], here=quantity.first):
             score += 2.6  # deliveries of sand shall not be less than 40 tonnes
         elif len(right) and right[0] not in ("per", "each", "a", "in"):
@@ -346,7 +349,8 @@ def _measures(problem: Problem, unit: str, here: int) -> bool:
 _MORE = r"more|larger|greater|higher|exceed\w*|at least as (?:many|much)|outnumber\w*"
 _FEWER = r"less|fewer|smaller|lower|at most as (?:many|much)"
 _COMPARED = re.compile(
-    rf"\b(?P<no>not|cannot|can't|no)\b[^,;]*?\b(?P<more>{_MORE})\b|\b(?P<above>{_MORE})\b|\b(?P<below>{_FEWER})\b"
+    rf"\b(?P<no>not|cannot|can['’]t|no|never)\b[^,;]*?\b(?:(?P<more>{_MORE})|(?P<fewer>{_FEWER}))\b|"
+    rf"\b(?P<above>{_MORE})\b|\b(?P<below>{_FEWER})\b"
 )
 
 
@@ -370,12 +374,10 @@ def orders(problem: Problem, mentions: Sequence[Mention]) -> list[Limit]:
                 match = _COMPARED.search(ahead)
             if match is None or not re.search(r"\bthan\b|\bexceed|\boutnumber|\bas\b", between):
                 continue
-            up = bool(match["above"])
-            if match["no"]:
-                up = False
+            up = bool(match["above"] or match["fewer"])
             strong = bool(
                 re.search(
-                    r"must|should|need|cannot|at least|require|can|has to|have to|not|want|prefer", f"{ahead} {between}"
+                    r"must|should|need|cannot|at least|require|can|has to|have to|not|never|want|prefer", f"{ahead} {between}"
                 )
             )
             made.append(

@@ -12,6 +12,7 @@ from icml25cli.papers.formulate.grammar.tagger import stem
 
 MOST = 5  # variables
 _GENERIC = {"one", "type", "unit", "kind", "the", "a", "an", "of", "each", "every"}
+_GENERIC |= {"bring", "earn", "fetch", "give", "sell"}  # verbs behind a name, as the tagger takes them along
 _JOINTS = {"and", "or", ",", "and/or", "either", "versus", "/"}
 _ARTICLES = {"the", "a", "an", "some", "by", "in", "on", "using", "either", "their", "his", "her", "its", "of"}
 

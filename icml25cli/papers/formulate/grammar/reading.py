@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from icml25cli.papers.formulate.grammar.facts import Attribute, owners, rarities, similarity, table
-from icml25cli.papers.formulate.grammar.lexicon import BREAKS, GROUPS, MAXIMISE, MINIMISE, NOTHING, root
+from icml25cli.papers.formulate.grammar.lexicon import BREAKS, GROUPS, MAXIMISE, MINIMISE, NOTHING, QUANTIFIED, root
 from icml25cli.papers.formulate.grammar.limits import Limit, candidates, orders, unit_is_bulk
 from icml25cli.papers.formulate.grammar.mentions import Mention, mentions
 from icml25cli.papers.formulate.grammar.numbers import Quantity
+from icml25cli.papers.formulate.grammar.relations import relations
 from icml25cli.papers.formulate.grammar.tagger import stem
 from icml25cli.papers.formulate.grammar.text import Problem
 from icml25cli.papers.formulate.linear import Sense
@@ -57,7 +58,18 @@ class Reading:
         return unit_is_bulk(self.problem, self.mentions)
 
     @cached_property
-    def relations(self) -> list[Quantity]:
+    def relations(self) -> list[list[Limit]]:
+        """Candidates for every relation of two variables with numbers of its own."""
+        return relations(self.problem, self.mentions)
+
+    @cached_property
+    def related(self) -> set[Quantity]:
+        """The numbers of those relations."""
+        limits = [limit for group in self.relations for limit in group]
+        return {number for limit in limits for number in (limit.quantity, limit.base) if number is not None}
+
+    @cached_property
+    def factors(self) -> list[Quantity]:
         """Numbers that relate variables: ``twice``, ``three times`` (but not ``five times every month``)."""
         found = []
         for quantity in self.problem.quantities:
@@ -70,15 +82,44 @@ class Reading:
     @cached_property
     def facts(self) -> list[Quantity]:
         """Numbers taken for coefficients."""
-        return [q for q in self.problem.told if q not in self.relations and self._is_fact(q)]
+        return [q for q in self._open if q not in self.factors and self._is_fact(q)]
 
     @cached_property
     def limited(self) -> list[Quantity]:
-        """Numbers taken for limits, relations among them."""
-        return [q for q in self.problem.told if q in self.relations or not self._is_fact(q)]
+        """Numbers taken for limits, factors among them."""
+        return [q for q in self._open if q in self.factors or not self._is_fact(q)]
+
+    @property
+    def _open(self) -> list[Quantity]:
+        return [q for q in self.problem.told if q not in self.related]
 
     def _is_fact(self, quantity: Quantity) -> bool:
-        return self.problem.is_fact(quantity)
+        return self.problem.is_fact(quantity) and quantity not in self._amounts
+
+    @cached_property
+    def _amounts(self) -> set[Quantity]:
+        """Numbers said of no variable, in a unit in which others are said of every one: what there is or is needed."""
+        facts = [q for q in self.problem.told if q not in self.related and self.problem.is_fact(q)]
+        alone = [q for q in facts if q.kind == "plain" and self.problem.unit(q) and not self._is_of_someone(q)]
+        told = [q for q in facts if q not in alone]
+        return {
+            q
+            for q in alone
+            if {
+                which
+                for other in told
+                if self.problem.unit(other) == self.problem.unit(q)
+                for which in self.owners[other][0]
+            }
+            == {*range(len(self.names))}
+        }
+
+    def _is_of_someone(self, quantity: Quantity) -> bool:
+        """Whether the sentence of a number names a variable, or means one or all by a pronoun."""
+        begin, end = self.problem.sentence_of(quantity.first)
+        said = self.problem.lower[begin:end]
+        named = any(begin <= mention.first < end for mention in self.mentions)
+        return named or said[0] in ("it", "this") or bool(QUANTIFIED.search(" ".join(said)))
 
     @cached_property
     def completeness(self) -> float:
@@ -136,7 +177,8 @@ class Reading:
         while behind < end and (self.problem.lower[behind] not in (",", ";", "?", ".") or behind == last):
             behind += 1
         begin, _ = self.problem.sentence_of(first)
-        ahead = range(max(begin, first - 3), first) if words[0] == "as" else range(0)
+        last_words = {*self.problem.lower[last:behind]} <= {",", ";", "?", "."}
+        ahead = range(max(begin, first - 3), first) if words[0] == "as" or last_words else range(0)
         for i in (*ahead, *range(last, behind)):
             word = self.problem.lower[i]
             if word[0].isalpha() and root(word) not in NOTHING and word not in NOTHING:
@@ -222,7 +264,8 @@ class Reading:
     def limits(self, rows: Sequence[Attribute]) -> list[list[Limit]]:
         """For every limit its candidates."""
         return [
-            candidates(self.problem, quantity, self.mentions, rows, self.names, self.taken) for quantity in self.limited
+            *self.relations,
+            *(candidates(self.problem, q, self.mentions, rows, self.names, self.taken) for q in self.limited),
         ]
 
     @cached_property

@@ -23,6 +23,14 @@ BUCKETS = 2**15  # hashed features
 WORD = re.compile(r"['’]s\b|\d+(?:,\d{3})+(?:\.\d+)?|\d*\.?\d+|[^\W\d_]+(?:['’](?!s\b)[^\W\d_]+)?|\w+|[^\w\s]")
 
 
+_PLURALS = """
+child children; man men; woman women; salesman salesmen; workman workmen; craftsman craftsmen; fireman firemen;
+foreman foremen; goose geese; ox oxen; mouse mice; foot feet; tooth teeth; potato potatoes; tomato tomatoes;
+calf calves; half halves; knife knives; leaf leaves; loaf loaves; scarf scarves; shelf shelves; wolf wolves
+"""
+IRREGULAR = {many: one for one, many in (pair.split() for pair in _PLURALS.split(";"))}
+
+
 @dataclass(frozen=True)
 class Word:
     """A word of a text, with where it stands in it."""
@@ -40,6 +48,8 @@ def words_of(text: str) -> list[Word]:
 def stem(word: str) -> str:
     """A word without the ending of its plural, in small letters."""
     word = word.lower()
+    if word in IRREGULAR:
+        return IRREGULAR[word]
     if len(word) > 4 and word.endswith("ie"):  # hoodie, hoodies
         return word[:-2] + "y"
     for ending, instead in (
@@ -50,7 +60,6 @@ def stem(word: str) -> str:
         ("ches", "ch"),
         ("shes", "sh"),
         ("xes", "x"),
-        ("ves", "f"),
     ):
         if word.endswith(ending) and len(word) > min(len(ending) + 1, 4):
             return word[: -len(ending)] + instead

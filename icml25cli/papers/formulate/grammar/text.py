@@ -52,6 +52,7 @@ _AGE = re.compile(r"\bwho (?:is|was) \S+ [,.;)]|\b(?:aged|turned) \S+(?: [,.;)]|
 _OWNED = re.compile(
     r"\b(?:i|we|he|she|they|you) (?:\w+ )?(?:own|owns|have|has|possess|possesses)\b|\bthere (?:is|are)\b"
 )
+_BASE_OF = re.compile(r"\b(?:every|each|per|only|just|exactly)$")
 _SHORT = 6  # words of a part of a sentence that does not speak for itself
 
 
@@ -170,7 +171,17 @@ class Problem:
     @cached_property
     def ignored(self) -> list[Quantity]:
         """Numbers that the grammar makes nothing of, but for "two types" and the like."""
-        return [q for q in self.quantities if q not in self.told and (q.value > 4 or self.words[q.first][0].isdigit())]
+        return [
+            q
+            for q in self.quantities
+            if q not in self.told and (q.value > 4 or self.words[q.first][0].isdigit() or self._is_binding(q))
+        ]
+
+    def _is_binding(self, quantity: Quantity) -> bool:
+        """Whether a small number limits, or says for how many another one is: ``at least two``, ``for every four``."""
+        begin, _ = self.sentence_of(quantity.first)
+        before = " ".join(self.lower[max(begin, quantity.first - 4) : quantity.first])
+        return bool(AT_LEAST.search(before) or AT_MOST.search(before) or _BASE_OF.search(before))
 
     def _is_limit(self, quantity: Quantity) -> bool:
         if quantity.kind in ("factor", "share", "money"):
@@ -200,6 +211,15 @@ class Problem:
             begin += 1
         stop = next((i for i in range(quantity.last, end) if self.lower[i] in (",", ";")), end)
         return " ".join(self.lower[begin:stop])
+
+    def _is_stock_apart(self, quantity: Quantity) -> bool:
+        """Whether a part of a sentence, behind its semicolon, says what there is: ``; 80 hours are available``."""
+        begin, end = self.sentence_of(quantity.first)
+        marks = [i for i in range(begin, end) if self.lower[i] == ";"]
+        first = max((i + 1 for i in marks if i < quantity.first), default=begin)
+        last = min((i for i in marks if i > quantity.first), default=end)
+        part = {*range(first, last)}
+        return bool(marks) and not part & self.named and bool(STOCK.search(" ".join(self.lower[first:last])))
 
     @cached_property
     def _names(self) -> set[str]:
@@ -231,6 +251,8 @@ class Problem:
             if quantity.kind == "money" and self._is_sum_to_invest(quantity):
                 return False
             if not subject and not earlier and _OWNED.search(own):  # I own 40 hives
+                return False
+            if self._is_stock_apart(quantity):
                 return False
             here = self.named & {*range(*self.sentence_of(begin))}
             said_of_one = QUANTIFIED.search(self._clause(quantity)) or _UNIT_OF.search(said)

@@ -49,6 +49,13 @@ _BINDS = re.compile(
     r"(?:more|fewer|less|as many|as much|larger|smaller) [^.]{1,60}\b(?:than|as)\b)(?!\w)",
     re.I,
 )
+# Small counts that are words, which are no numbers for the grammar: at least one guide; one guide for every group.
+_ONE = re.compile(
+    r"\b(?:at (?:least|most|minimum)|(?:no|not) (?:more|fewer|less) than|up to|exactly|only|just) (?:an?|one|single)\b|"
+    r"\b(?:an?|one|single) (?:\w+ ){1,4}(?:for|to|with|by) (?:every|each)\b",
+    re.I,
+)
+_PARTS = {",", ";", ":", "but", "while", "whereas"}
 _CLAUSE = {",", ";", ":", "but", "while", "whereas", "and"}
 
 
@@ -86,7 +93,7 @@ def unread(
 
 
 def unmet(problem: Problem, used: Collection[int]) -> tuple[str, ...]:
-    """Sentences that bind, and of which nothing was used: for stories, where most sentences only tell.
+    """Sentences that bind, and their clauses, of which nothing was used: for stories, where most sentences only tell.
 
     Args:
         used: places of the numbers, or other words, that the model has.
@@ -94,8 +101,13 @@ def unmet(problem: Problem, used: Collection[int]) -> tuple[str, ...]:
     found = []
     for begin, end in problem.sentences:
         said = problem.shown(begin, end)
-        if not {*used} & {*range(begin, end)} and not _ASKS.search(said) and _BINDS.search(_MET.sub(" ", said)):
-            found.append(said)
+        if _ASKS.search(said):
+            continue
+        if not {*used} & {*range(begin, end)}:
+            if _BINDS.search(_MET.sub(" ", said)) or _ONE.search(said):
+                found.append(said)
+        else:
+            found += [part for part in _clauses(problem, begin, end, used, _PARTS) if _ONE.search(part)]
     return tuple(found)
 
 
@@ -117,9 +129,11 @@ def _limits(said: str, *, strong_only: bool) -> bool:
     return bool(_STRONG.search(said) or (not strong_only and _WEAK.search(said)))
 
 
-def _clauses(problem: Problem, begin: int, end: int, used: Collection[int]) -> list[str]:
+def _clauses(
+    problem: Problem, begin: int, end: int, used: Collection[int], marks: Collection[str] = _CLAUSE
+) -> list[str]:
     """Parts of a sentence between marks that have none of the numbers, and have a verb of their own."""
-    cuts = [begin, *(i for i in range(begin, end) if problem.lower[i] in _CLAUSE), end]
+    cuts = [begin, *(i for i in range(begin, end) if problem.lower[i] in marks), end]
     parts = [(a, b) for a, b in pairwise(cuts) if b - a > 3 and not {*range(a, b)} & {*used}]
     return [problem.shown(a, b) for a, b in parts]
 
