@@ -121,11 +121,16 @@ def verify(
 
 
 @app.command("path")
-def print_path(name: Name) -> None:
+def print_path(name: Name, as_json: opt.Json = False) -> None:
     """Print where NAME is, for use in other commands."""
     from icml25cli.core import store
 
     found = store.path(name)
+    if as_json:
+        report = Report("assets", params={"name": name})
+        report.rows = [{"asset": name, "path": str(found)}]
+        show(report, as_json=True)
+        return
     with standard_output():
         print(found)
 

@@ -139,7 +139,7 @@ def run(
         int, typer.Option("--patience", min=1, help="Evaluations, one every 5 epochs, without a better one.")
     ] = 6,
     hidden: Annotated[int, typer.Option("--hidden", min=4, max=4096, help="Width of the base model.")] = 128,
-    rate: Annotated[float, typer.Option("--rate", min=1e-8, max=1.0, help="Learning rate of the base model.")] = 0.01,
+    rate: Annotated[float, typer.Option("--lr", min=1e-8, max=1.0, help="Learning rate of the base model.")] = 0.01,
     output: opt.Output = None,
     force: opt.Force = False,
     plot: opt.Plot = None,

@@ -9,13 +9,20 @@ from icml25cli.commands import prune_options
 from icml25cli.core import options as opt
 from icml25cli.core.report import Report, show
 
+COMPARED = ("slimllm", "lorap-ffn", "flap", "wanda-sp", "magnitude-sp", "random", "depth")
+
 
 def compare(
     model: opt.Model = "tiny",
-    methods: Annotated[
-        str,
-        typer.Option("--methods", metavar="NAMES", help="With commas between; the first is what others are against."),
-    ] = "slimllm,lorap-ffn,flap,wanda-sp,magnitude-sp,random,depth",
+    method: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--method",
+            "--methods",
+            metavar="NAMES",
+            help="With commas between or repeated; the first is what others are against. [default: all, slimllm first]",
+        ),
+    ] = None,
     targets: Annotated[
         str, typer.Option("--target", metavar="SHARES", help="Shares of parameters to remove, with commas between.")
     ] = "0.2,0.5",
@@ -47,7 +54,7 @@ def compare(
 
     report = Report("prune", seed=seed)
     protected = prune_options.layer_numbers(protect)
-    names, shares = prune_options.method_names(methods), prune_options.target_shares(targets)
+    names, shares = prune_options.method_names(opt.listed(method, COMPARED)), prune_options.target_shares(targets)
     if plot:
         check_figure(plot, force=force)
     source = resolve(model, allow_download=allow_download, trust_remote_code=trust_remote_code)
@@ -141,9 +148,9 @@ def tune(
     rank: Annotated[int, typer.Option("--rank", min=1, max=2**12, help="Of the adapters.")] = 8,
     alpha: Annotated[float, typer.Option("--alpha", min=0.0, help="Their scale, times the rank.")] = 16.0,
     dropout: Annotated[float, typer.Option("--dropout", min=0.0, max=0.9, help="Of their inputs.")] = 0.05,
-    learning_rate: Annotated[float, typer.Option("--learning-rate", min=0.0, help="At its highest.")] = 1e-4,
+    learning_rate: Annotated[float, typer.Option("--lr", min=0.0, help="At its highest.")] = 1e-4,
     epochs: Annotated[int, typer.Option("--epochs", min=1, max=1000, help="Times that every row is seen.")] = 2,
-    batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Rows of a step.")] = 16,
+    batch_size: Annotated[int, typer.Option("--batch", min=1, help="Rows of a step.")] = 16,
     cutoff: Annotated[int, typer.Option("--cutoff", min=2, help="Tokens of a row that are read.")] = 256,
     held_out: Annotated[
         float, typer.Option("--held-out", min=0.01, max=0.9, help="Share of rows to judge on, which are not learnt.")

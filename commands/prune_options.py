@@ -1,5 +1,6 @@
 """Options that several verbs of `icml25 prune` share, spelt and explained once."""
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Optional
 
@@ -178,8 +179,8 @@ def layer_numbers(listed: str) -> tuple[int, ...]:
     return tuple(sorted(numbers))
 
 
-def method_names(listed: str) -> tuple[MethodName, ...]:
-    """Methods with commas between, each once.
+def method_names(given: Sequence[str]) -> tuple[MethodName, ...]:
+    """The methods of those names, each once.
 
     Raises:
         UsageError: one is not known.
@@ -187,13 +188,13 @@ def method_names(listed: str) -> tuple[MethodName, ...]:
     from icml25cli.core.errors import UsageError
     from icml25cli.core.usage import nearest
 
-    names = dict.fromkeys(name.strip() for name in listed.split(","))
+    names = dict.fromkeys(given)
     known = [method.value for method in MethodName]
     for name in names:
         if name not in known:
             near = nearest(name, known)
             hint = f"did you mean {near}?" if near else f"methods: {', '.join(known)}"
-            raise UsageError(f"--methods names '{name}', which is none", hint=hint)
+            raise UsageError(f"--method names '{name}', which is none", hint=hint)
     return tuple(MethodName(name) for name in names)
 
 

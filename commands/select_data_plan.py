@@ -113,7 +113,7 @@ def plan(
         typer.Argument(
             metavar="POOL...",
             help="Rows to pick from: JSON lines (also .gz), Parquet, or a folder of datasets' save_to_disk; messages, "
-            "prompt and completion, Alpaca's or ShareGPT's form.",
+            "prompt (question, query) and completion (answer, response), Alpaca's or ShareGPT's form.",
         ),
     ],
     val: Annotated[Path, typer.Option("--val", metavar="FILE", help="Validation rows; they need no answers.")],
@@ -177,7 +177,7 @@ def plan(
     ] = 0.05,
     epochs: Annotated[int, typer.Option("--epochs", min=1, max=1000, help="Of warm-up and tuning.")] = 4,
     lr: Annotated[float, typer.Option("--lr", min=0.0, max=1.0, help="Peak learning rate.")] = 2e-5,
-    batch_size: Annotated[int, typer.Option("--batch-size", min=1, help="Rows of a training step.")] = 128,
+    batch_size: Annotated[int, typer.Option("--batch", min=1, help="Rows of a training step.")] = 128,
     lora_r: Annotated[int, typer.Option("--lora-r", min=1, max=4096, help="Rank of the adapters.")] = 128,
     lora_alpha: Annotated[float, typer.Option("--lora-alpha", min=0.0, help="Their scale times the rank.")] = 512.0,
     lora_dropout: Annotated[float, typer.Option("--lora-dropout", min=0.0, max=0.9, help="Of training.")] = 0.1,

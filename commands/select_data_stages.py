@@ -259,7 +259,7 @@ def inspect(
 
 @on_a_job
 def estimate(plan: Plan, as_json: opt.Json = False) -> None:
-    """Say what time, operations and disk NICE would take on POOL; a few rows are rehearsed."""
+    """Say what time, operations and disk NICE would take on POOL; a few rows are rehearsed. So does run --dry-run."""
     show_estimate(plan, as_json=as_json)
 
 

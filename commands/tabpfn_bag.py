@@ -185,6 +185,7 @@ def predict(
         check_file(output, force=force)
     fitted, frame = load_model(model), read_table(table)
     set_threads(threads)
+    fitted.schema.note_unknown_levels(frame)
     with Progress("rows", len(frame)) as progress:
         p = fitted.probabilities(frame, progress.advance)
     names = [f"p_{name}" for name in fitted.classes]
@@ -233,7 +234,9 @@ def evaluate_model(
     fitted = load_model(model)
     named = target_of(frame, target or fitted.facts.get("target"))  # which models of older versions do not know
     set_threads(threads)
-    p, labels = on_known_classes(fitted, *separated(frame, named))
+    features, classes = separated(frame, named)
+    fitted.schema.note_unknown_levels(features)
+    p, labels = on_known_classes(fitted, features, classes)
     if len(labels) < len(frame):
         warn(f"{len(frame) - len(labels):,} rows have no class that the model knows and are left out")
     figures = evaluate(p, labels)

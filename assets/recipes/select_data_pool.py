@@ -12,7 +12,7 @@ versions write the same bytes. Then, in DIR, with as much kept as is finished:
     icml25 select-data compare sums.jsonl words.jsonl talk.jsonl define.jsonl mail.jsonl speeches.jsonl \\
         --model smollm2-135m --val validation.jsonl --test test.jsonl --reward number --budget 5% \\
         --baseline less --baseline random --once bm25 --once rds --seeds 3 --checkpoints last --mc 8 \\
-        --max-new-tokens 32 --max-length 96 --epochs 2 --lr 1e-4 --batch-size 8 --batch-tokens 1024 \\
+        --max-new-tokens 32 --max-length 96 --epochs 2 --lr 1e-4 --batch 8 --batch-tokens 1024 \\
         --dtype bfloat16 --work work
 
 A model of this size solves few sums after the warm-up, so that little tells rows apart. An easier task on the same pool

@@ -74,6 +74,7 @@ def test_from_list_to_remove(assets, tmp_path):
 
     path = assets("path", "texts")
     assert (path.code, path.out) == (0, f"{row['path']}\n")
+    assert assets("path", "texts", "--json").json["rows"] == [row]
     assert (Path(path.out.strip()) / "1790.txt").read_bytes() == FILES["1790.txt"]
     sound = assets("verify", "--json")
     assert (sound.code, sound.json["answer"], sound.json["rows"]) == (

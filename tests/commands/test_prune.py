@@ -296,7 +296,7 @@ def test_a_plan_edited_to_nonsense_is_refused_by_layer(icml25, llama, tmp_path, 
 
 
 def test_compare_has_a_row_for_every_method_at_every_target(icml25, llama, tmp_path):
-    methods = ("--methods", "slimllm,wanda-sp,random", "--target", "0.2,0.4")
+    methods = ("--method", "slimllm,wanda-sp,random", "--target", "0.2,0.4")
     done = icml25("prune", "compare", llama, *JUDGED, *methods, "--no-speed", "--plot", "cost.svg", "--json")
     assert done.code == 0, done.err
     named = [(row["method"], row["target"]) for row in done.json["rows"]]
@@ -310,7 +310,7 @@ def test_compare_has_a_row_for_every_method_at_every_target(icml25, llama, tmp_p
 
 def test_compare_says_what_is_not_as_large_and_what_is_better(icml25):
     few = ("--calib-tokens", 512, "--eval-tokens", 2048, "--no-speed", "--json")
-    done = icml25("prune", "compare", "tiny", "--methods", "random,slimllm,depth", "--target", 0.3, *few)
+    done = icml25("prune", "compare", "tiny", "--method", "random,slimllm,depth", "--target", 0.3, *few)
     assert done.code == 0, done.err
     assert [row["method"] for row in done.json["tables"]["differences"]] == ["slimllm"]
     notes = " ".join(done.json["notes"])
@@ -346,7 +346,7 @@ def test_tune_writes_a_model_that_knows_the_rows_better(icml25, llama, tmp_path)
     icml25("prune", llama, *QUICK, "-o", "out")
     rows = [{"text": f"the {a} sat on the {b}"} for a in ("cat", "dog", "cow", "fox") for b in ("mat", "hat")]
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    quick = ("--epochs", 8, "--learning-rate", 0.003, "--batch-size", 4, "--cutoff", 32)
+    quick = ("--epochs", 8, "--lr", 0.003, "--batch", 4, "--cutoff", 32)
     done = icml25("prune", "tune", "out", "--data", "rows.jsonl", *quick, "-o", "tuned", "--json")
     assert done.code == 0, done.err
     assert [row["method"] for row in done.json["rows"]] == ["tuned", "before"]
@@ -495,7 +495,7 @@ def test_a_pruned_model_is_not_pruned_again(icml25, llama):
         (["MODEL", "-o", "full"], 74, "full"),
         (["apply", "MODEL", "absent.json"], 3, "absent.json"),
         (["apply", "MODEL", "short.txt"], 3, "short.txt is not JSON"),
-        (["compare", "MODEL", "--methods", "slimllm,wandasp"], 2, "wanda-sp"),
+        (["compare", "MODEL", "--method", "slimllm,wandasp"], 2, "wanda-sp"),
         (["compare", "MODEL", "--target", "0.2,lots"], 2, "lots"),
         (["tune", "MODEL", "--data", "absent.jsonl"], 3, "absent.jsonl"),
         (["bench", "no-such-model"], 3, "no-such-model"),

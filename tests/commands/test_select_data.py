@@ -18,7 +18,7 @@ from tests.conftest import Done
 from tests.make_models import make_model
 
 QUICK = (
-    *("--epochs", 2, "--lr", 1e-3, "--batch-size", 4, "--lora-r", 2, "--lora-alpha", 4, "--warmup-frac", 0.2),
+    *("--epochs", 2, "--lr", 1e-3, "--batch", 4, "--lora-r", 2, "--lora-alpha", 4, "--warmup-frac", 0.2),
     *("--max-length", 64, "--mc", 4, "--max-new-tokens", 6, "--proj-dim", 64, "--projector", "countsketch"),
 )
 # Half of what a model of random weights says; a word can have no letter at all.

@@ -66,6 +66,7 @@ def test_from_a_table_to_probabilities_in_a_pipe(icml25, model, tmp_path):
     done = icml25("tabpfn-bag", "predict", model, "-", "--format", "jsonl", input=other.to_csv(index=False))
     assert done.code == 0, done.err
     assert "the model was not fitted on column 'more': not used" in done.err
+    assert f"{len(new)} of {len(new)} rows have in column 'town' a value unknown to the model" in done.err
     assert {json.loads(line)["class"] for line in done.out.splitlines()} <= {"low", "middle", "high"}
 
     done = icml25("tabpfn-bag", "predict", model, "-", input=new.drop(columns="pay").to_csv(index=False))

@@ -47,7 +47,7 @@ SHORT_TEXT = "--calib-tokens 256 --eval-tokens 256 --window 64 --threads 1 --bas
 SAE = "--expansion 2 --levels 2,4,8,16,32 --epochs 1 --batch 32 --ks 2,4 --baseline none --threads 1"
 BETA = "--k 2 --epochs 2 --patience 1 --context-size 32 --threads 1"
 SELECT = (
-    "--model {model} --reward regex:^(?:..)*$ --checkpoints last --epochs 1 --batch-size 4 --lora-r 2 --lora-alpha 4 "
+    "--model {model} --reward regex:^(?:..)*$ --checkpoints last --epochs 1 --batch 4 --lora-r 2 --lora-alpha 4 "
     "--max-length 64 --mc 2 --max-new-tokens 4 --proj-dim 16 --projector countsketch --threads 1"
 )
 LINKPRED = "--runs 1 --epochs 5 --method base --baseline none --no-placebo --threads 1"

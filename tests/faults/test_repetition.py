@@ -26,7 +26,7 @@ LONG = (  # seconds of work in units that are kept
     Job("align run {x} {more.npy} --null 20 --no-ci", "many.npy"),
     Job(
         "select-data run {x} --val {ask.jsonl} --budget 3 --baseline bm25 -o {out} --model {model} "
-        "--reward regex:^(?:..)*$ --checkpoints all --epochs 4 --batch-size 2 --lora-r 2 --lora-alpha 4 "
+        "--reward regex:^(?:..)*$ --checkpoints all --epochs 4 --batch 2 --lora-r 2 --lora-alpha 4 "
         "--max-length 64 --mc 4 --max-new-tokens 16 --proj-dim 16 --projector countsketch",
         "pool.jsonl",
     ),

@@ -177,7 +177,7 @@ def _train_epoch(
         positive, negative = logits.split(size)
         loss = nn.functional.softplus(-positive).mean() + nn.functional.softplus(negative).mean()
         if not torch.isfinite(loss):
-            raise InputError(f"the loss became {loss.item()} in epoch {seeds[1]}", hint="use a smaller --rate")
+            raise InputError(f"the loss became {loss.item()} in epoch {seeds[1]}", hint="use a smaller --lr")
         optimizer.zero_grad()
         loss.backward()
         for parameters, _ in groups:

@@ -251,7 +251,7 @@ def _train(model: Any, learnt: dict[str, Tensor], rows: Sequence[Row], options: 
             with _seeded(model.device, options.seed + 1_000_003 * (step + 1)):
                 losses.append(_accumulate(model, batch))
             if not np.isfinite(losses[-1]):
-                raise InputError(f"the loss of step {step + 1} is not finite", hint="lower --learning-rate")
+                raise InputError(f"the loss of step {step + 1} is not finite", hint="lower --lr")
             optimizer.step()
             optimizer.zero_grad()
             if (step + 1) % KEPT_EVERY == 0 or step + 1 == steps:

@@ -21,8 +21,8 @@ from typing import Any
 from icml25cli.core.errors import InputError
 
 FORM = (
-    'a row is {"messages": [...]}, {"prompt": ..., "completion": ...}, {"instruction": ..., "input": ..., '
-    '"output": ...} or {"conversations": [...]}'
+    'a row is {"messages": [...]}, {"prompt": ..., "completion": ...} (also question, query; answer, response, output, '
+    'reference), {"instruction": ..., "input": ..., "output": ...} or {"conversations": [...]}'
 )
 _ASKED = ("prompt", "question", "instruction", "query")
 _ANSWERED = ("completion", "response", "output", "answer", "reference")

@@ -115,6 +115,17 @@ class Schema:
         table = np.stack(codes, 1) if codes else np.empty((len(frame), 0), np.int64)
         return Rows(numbers, torch.from_numpy(table))
 
+    def note_unknown_levels(self, frame: pd.DataFrame) -> None:
+        """Say which columns of another table have values that none of the training table's are; each counts as none."""
+        named = _by_name(frame)
+        for column in self.columns:
+            if column.kind == "category" and column.name in named:
+                values = named[column.name]
+                unknown = int(((_codes(column, values) < 0) & values.notna().to_numpy()).sum())
+                if unknown:
+                    where = f"in column '{column.name}'"
+                    note(f"{unknown:,} of {len(frame):,} rows have {where} a value unknown to the model")
+
     def document(self) -> dict[str, Any]:
         """Columns as JSON; the statistics are tensors, ``tensors`` has them."""
         return {"columns": [asdict(column) for column in self.columns]}
