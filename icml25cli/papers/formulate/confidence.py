@@ -14,7 +14,7 @@ from icml25cli.papers.formulate.tree import Node, is_optimal
 
 SHARPNESS = 0.16  # of the confidence: on NL4OPT's development problems it errs on the low side
 MISSING = 0.6  # factor of the confidence for a number that the model lacks
-UNREAD = 0.15  # and for a sentence that seems to say something about it
+UNREAD = 0.15  # and for a sentence or clause that seems to say something about it: below what counts as an answer
 IDLE = 0.4  # for a least that is reached by doing nothing: then some demand was not read
 RARE = 4.0  # logarithm by which a reading without an optimum has to be likelier than the best with one
 BARREN = 0.75  # factor of the confidence of an answer that there is no optimum

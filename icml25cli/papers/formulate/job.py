@@ -122,7 +122,7 @@ def _doubts(grammar: Judge, best: Node) -> tuple[str, ...]:
     """What speaks against a reading: what of the text it lacks, and an optimum where nothing is done."""
     missing = grammar.missing(best.formulation)
     said = [f"the model has no place for {', '.join(missing)}"] if missing else []
-    said += [f'nothing in the model says "{sentence}"' for sentence in grammar.unread(best.formulation)]
+    said += [f'not used, or not all of it: "{sentence}"' for sentence in grammar.unread(best.formulation)]
     if does_nothing(best):
         said.append("at the least nothing is done, so a demand may not have been read")
     return tuple(said)

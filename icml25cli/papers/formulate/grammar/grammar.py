@@ -257,13 +257,15 @@ class Grammar(Judge):
         return self._domain is None
 
     def unread(self, formulation: Formulation) -> list[str]:
-        """Numbers are counted by ``missing``; these are sentences that limit without one."""
+        """Sentences that limit without a number, and clauses about a variable or a limit with a number of no use."""
         unused = {*self._without_place(self.problem.quantities, formulation)}
         used = {quantity.first for quantity in self.problem.quantities if quantity not in unused}
         document = formulation.document()
         titles = {*(document["equality_constraints"] or {}), *(document["inequality_constraints"] or {})}
         used |= {place for title, place in self._said_at.items() if title in titles}
-        return [*unmet(self.problem, used)]
+        reading = self._readings[tuple(variable.name for variable in formulation.variables or ())]
+        lost = [number for number in reading.binding if number in unused]
+        return [*dict.fromkeys([*(self.problem.clause(number.first) for number in lost), *unmet(self.problem, used)])]
 
     def unused(self, formulation: Formulation) -> list[Quantity]:
         """Numbers that say something about the model and do not stand in it."""

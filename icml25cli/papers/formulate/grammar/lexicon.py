@@ -32,7 +32,7 @@ BREAKS = {",", ";", "and", "but", "while", "whereas", "however", "(", ")", ":", 
 PER = {"per", "each", "every", "for", "on", "from"}
 BULK = set(_BULK.split())  # units of what can be divided
 _GROUPS = {
-    "@gain": "profit earn revenue income return gain earning interest yield",
+    "@gain": "profit earn revenue income return gain earning interest yield bring fetch",
     "@cost": "cost spend budget expense expenditure paid pay wage price bill salary charge spent payroll",
     "@time": "hour minute day second time week month labor labour work",
     "@money": "profit earn revenue cost spend budget expense paid pay wage bill salary capital dollar money price",

@@ -9,7 +9,19 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from icml25cli.papers.formulate.grammar.facts import Attribute, owners, rarities, similarity, table
-from icml25cli.papers.formulate.grammar.lexicon import BREAKS, GROUPS, MAXIMISE, MINIMISE, NOTHING, QUANTIFIED, root
+from icml25cli.papers.formulate.grammar.lexicon import (
+    AT_LEAST,
+    AT_MOST,
+    BREAKS,
+    GROUPS,
+    MAXIMISE,
+    MINIMISE,
+    NEEDED,
+    NOTHING,
+    QUANTIFIED,
+    STOCK,
+    root,
+)
 from icml25cli.papers.formulate.grammar.limits import Limit, candidates, orders, unit_is_bulk
 from icml25cli.papers.formulate.grammar.mentions import Mention, mentions
 from icml25cli.papers.formulate.grammar.numbers import Quantity
@@ -67,6 +79,18 @@ class Reading:
         """The numbers of those relations."""
         limits = [limit for group in self.relations for limit in group]
         return {number for limit in limits for number in (limit.quantity, limit.base) if number is not None}
+
+    @cached_property
+    def binding(self) -> list[Quantity]:
+        """Numbers that a model must not lack: in a clause that names a variable or limits something."""
+        found = []
+        for quantity in (*self.problem.told, *self.problem.ignored):
+            begin, end = self.problem.clause_of(quantity)
+            said = " ".join(self.problem.lower[begin:end])
+            named = any(begin <= mention.first < end for mention in self.mentions)
+            if quantity.value and (named or any(words.search(said) for words in (AT_LEAST, AT_MOST, NEEDED, STOCK))):
+                found.append(quantity)
+        return found
 
     @cached_property
     def factors(self) -> list[Quantity]:

@@ -52,6 +52,11 @@ _AGE = re.compile(r"\bwho (?:is|was) \S+ [,.;)]|\b(?:aged|turned) \S+(?: [,.;)]|
 _OWNED = re.compile(
     r"\b(?:i|we|he|she|they|you) (?:\w+ )?(?:own|owns|have|has|possess|possesses)\b|\bthere (?:is|are)\b"
 )
+_VERBS = {"brings", "earns", "fetches", "gives", "makes", "sells"}
+_BRINGS = re.compile(
+    r"\b(?:brings?(?: in)?|earns?|fetch(?:es)?|sells? (?:for|at)|yields?|gives?|makes?|nets?)"
+    r"(?: (?:us|me|him|her|them|about|around))?$"
+)
 _BASE_OF = re.compile(r"\b(?:every|each|per|only|just|exactly)$")
 _SHORT = 6  # words of a part of a sentence that does not speak for itself
 
@@ -82,8 +87,13 @@ class Problem:
 
     @cached_property
     def spans(self) -> list[tuple[int, int, str]]:
-        found = spans(self.tags)
+        found = [self._without_verb(*each) for each in spans(self.tags)]
         return [each for each in found if each[2] != "VAR" or not {*self.lower[each[0] : each[1]]} & _PRONOUNS]
+
+    def _without_verb(self, first: int, last: int, role: str) -> tuple[int, int, str]:
+        """A span of a name that ends before a verb that the tagger took along: ``bowl gives 40``."""
+        ends = (i for i in range(first + 1, last) if role == "VAR" and self.lower[i] in _VERBS)
+        return first, next(ends, last), role
 
     @cached_property
     def sentences(self) -> list[tuple[int, int]]:
@@ -206,11 +216,28 @@ class Problem:
 
     def _clause(self, quantity: Quantity) -> str:
         """Text from the comma before a number to the one behind it."""
+        return " ".join(self.lower[slice(*self.clause_of(quantity))])
+
+    def clause_of(self, quantity: Quantity) -> tuple[int, int]:
+        """The words from the comma or semicolon before a number to the one behind it."""
         begin, end = self.sentence_of(quantity.first)
         while begin < quantity.first and set(self.lower[begin : quantity.first]) & {",", ";"}:
             begin += 1
-        stop = next((i for i in range(quantity.last, end) if self.lower[i] in (",", ";")), end)
-        return " ".join(self.lower[begin:stop])
+        return begin, next((i for i in range(quantity.last, end) if self.lower[i] in (",", ";")), end)
+
+    def _is_held(self, quantity: Quantity) -> bool:
+        """Whether a number is of what there is; ``a kg of hay has 9 g`` says what hay is made of."""
+        begin, _ = self.sentence_of(quantity.first)
+        said = " ".join(self.lower[begin : quantity.first])
+        parts = [range(begin, quantity.first), range(*self.clause_of(quantity))]
+        of_unit = bool(_UNIT_OF.search(said))
+        return any(
+            STOCK.search(" ".join(self.lower[i] for i in part if not (of_unit and self._is_made_of(i))))
+            for part in parts
+        )
+
+    def _is_made_of(self, place: int) -> bool:
+        return self.lower[place] in ("has", "have", "having") and place - 1 in self.named
 
     def _is_stock_apart(self, quantity: Quantity) -> bool:
         """Whether a part of a sentence, behind its semicolon, says what there is: ``; 80 hours are available``."""
@@ -242,6 +269,8 @@ class Problem:
             return subject and after in ("every", "per", "a", "each")
         if quantity.kind == "share" and _OF_OTHERS.match(" ".join(self.lower[quantity.last : quantity.last + 5])):
             return False
+        if subject and not bounded and quantity.kind in ("plain", "money") and _BRINGS.search(own):
+            return True
         if role == "PARAM":
             if near and quantity.first - own_begin <= 8 and not subject:
                 return False
@@ -259,8 +288,7 @@ class Problem:
             return bool(here or said_of_one or not HAD.search(said))
         if role == "LIMIT":
             plain = quantity.kind == "plain" or (quantity.kind == "money" and bool(RATE.search(self._clause(quantity))))
-            held = STOCK.search(said) or STOCK.search(self._clause(quantity))
-            return plain and subject and not bounded and not NEEDED.search(said) and not held
+            return plain and subject and not bounded and not NEEDED.search(said) and not self._is_held(quantity)
         if quantity.kind in ("plain", "money") and not bounded:
             unit = self.unit(quantity)
             alike = {self.role(q) for q in self.quantities if q is not quantity and self.unit(q) == unit}
