@@ -45,6 +45,9 @@ UNCLEAR = 0.5
 _APART = 12  # letters between words that are not about the same number
 _CLAUSE_START = re.compile(r"[,;:]|\b(?:and|but|while|whereas|since|because|as|with|though|although)\b")
 _MEANS = re.compile(r"\b(?:with|using|by|from|in|on)(?: (?:the|our|its|their|his|her|a total of))*$")
+_WANTED = re.compile(  # 120 pupils have signed up
+    r"(?:\W*\w+){1,3}? (?:signed up|booked|enrolled|registered|turned up|ordered|on order|called for|turn up)\b"
+)
 _ENDS = {",", ";", ".", ":", "and"}
 _ALL = {"total", "combined", "altogether", "either", "combination", "any", "overall", "together"}
 
@@ -93,6 +96,8 @@ def direction(problem: Problem, quantity: Quantity, begin: int) -> tuple[Side, f
     behind = re.match(r"(?:\W*\w+){0,3}?\W*(or more|or less|at most|at least)\b", after)
     if behind:
         return (">=" if behind.group(1) in ("or more", "at least") else "<="), 0.9
+    if _WANTED.match(after):
+        return ">=", 0.8
     whole = " ".join(problem.lower[first : quantity.first])
     weak = _weak(own)
     if weak is not None and not earlier:

@@ -32,6 +32,11 @@ from icml25cli.papers.formulate.linear import Sense
 
 COUNTED = 2.0  # for aiming at a row in the unit that the aim names
 FREE = 1.2  # for aiming at a row that no limit is about: every number is there for something
+_OWN_SUBJECT = re.compile(
+    r"^(?:and |but |with )?(?:the|he|she|they|we|i|there|our|his|her|their) \w+|"
+    r"\b(?:(?:is|are|can be) (?:available|spared|left|free|open|had)|can be)\b"
+)
+_FOR_EVERY = re.compile(r"\bfor (?:every|each)$")
 Owned = tuple[tuple[Quantity, tuple[int, ...]], ...]
 
 
@@ -111,7 +116,8 @@ class Reading:
     @cached_property
     def limited(self) -> list[Quantity]:
         """Numbers taken for limits, factors among them."""
-        return [q for q in self._open if q in self.factors or not self._is_fact(q)]
+        numbers = [q for q in self._open if q in self.factors or not self._is_fact(q)]
+        return [q for q in numbers if not _FOR_EVERY.search(" ".join(self.problem.lower[max(0, q.first - 2) : q.first]))]
 
     @property
     def _open(self) -> list[Quantity]:
@@ -139,11 +145,15 @@ class Reading:
         }
 
     def _is_of_someone(self, quantity: Quantity) -> bool:
-        """Whether the sentence of a number names a variable, or means one or all by a pronoun."""
+        """Whether the clause of a number names a variable or, where it has no subject of its own, its sentence does."""
         begin, end = self.problem.sentence_of(quantity.first)
-        said = self.problem.lower[begin:end]
+        if self.problem.lower[begin] in ("it", "this"):
+            return True
+        first, last = self.problem.clause_of(quantity)
+        if _OWN_SUBJECT.search(" ".join(self.problem.lower[first:last])):
+            begin, end = first, last
         named = any(begin <= mention.first < end for mention in self.mentions)
-        return named or said[0] in ("it", "this") or bool(QUANTIFIED.search(" ".join(said)))
+        return named or bool(QUANTIFIED.search(" ".join(self.problem.lower[begin:end])))
 
     @cached_property
     def completeness(self) -> float:

@@ -57,6 +57,8 @@ _BRINGS = re.compile(
     r"\b(?:brings?(?: in)?|earns?|fetch(?:es)?|sells? (?:for|at)|yields?|gives?|makes?|nets?)"
     r"(?: (?:us|me|him|her|them|about|around))?$"
 )
+_MADE_OF = re.compile(r"(?:^|[,;] |\b(?:and|while) )(?:an?|each|every|one) \w+ of \w+ (?:\w+ )?(?:has|contains|provides)\b")
+_TAKES = {"need", "needs", "take", "takes", "require", "requires", "use", "uses"}
 _BASE_OF = re.compile(r"\b(?:every|each|per|only|just|exactly)$")
 _SHORT = 6  # words of a part of a sentence that does not speak for itself
 
@@ -237,7 +239,12 @@ class Problem:
         )
 
     def _is_made_of(self, place: int) -> bool:
-        return self.lower[place] in ("has", "have", "having") and place - 1 in self.named
+        return self.lower[place] in ("has", "have", "having") and (
+            self._is_named(place - 1) or self.lower[place - 2] == "of"
+        )
+
+    def _is_named(self, place: int) -> bool:
+        return place in self.named or stem(self.lower[place]) in self._names
 
     def _is_stock_apart(self, quantity: Quantity) -> bool:
         """Whether a part of a sentence, behind its semicolon, says what there is: ``; 80 hours are available``."""
@@ -263,14 +270,18 @@ class Problem:
         near = bool(AT_LEAST.search(own) or AT_MOST.search(own))
         bounded = near or bool(AT_LEAST.search(said) or AT_MOST.search(said))
         earlier_words = range(begin, quantity.first)
-        subject = any(i in self.named or stem(self.lower[i]) in self._names for i in earlier_words)
+        subject = any(map(self._is_named, earlier_words)) or bool(_MADE_OF.search(said))
         if quantity.kind == "factor":  # restocked five times every month
             after = self.lower[quantity.last] if quantity.last < len(self.lower) else ""
             return subject and after in ("every", "per", "a", "each")
         if quantity.kind == "share" and _OF_OTHERS.match(" ".join(self.lower[quantity.last : quantity.last + 5])):
             return False
-        if subject and not bounded and quantity.kind in ("plain", "money") and _BRINGS.search(own):
-            return True
+        if quantity.kind == "share" and near and self.lower[quantity.last : quantity.last + 1] == ["of"]:
+            return False
+        if subject and not bounded and quantity.kind in ("plain", "money"):
+            takes = quantity.first - begin > 1 and self.lower[quantity.first - 1] in _TAKES
+            if _BRINGS.search(own) or (takes and self._is_named(quantity.first - 2)):
+                return True
         if role == "PARAM":
             if near and quantity.first - own_begin <= 8 and not subject:
                 return False
