@@ -52,10 +52,10 @@ def test_a_relation_with_numbers_of_its_own_is_a_constraint(said, value):
 
 def test_a_relation_that_is_exact_or_not_is_no_less_than_what_is_needed():
     text = (
-        "A workshop employs workers and supervisors. A worker produces 12 parts a day and a supervisor produces 3 parts "
-        "a day. A worker is paid $100 a day and a supervisor is paid $180 a day. The payroll is at most $2,000 a day. "
-        "There must be one supervisor for every 5 workers. How many workers and supervisors maximize the number of "
-        "parts?"
+        "A workshop employs workers and supervisors. A worker produces 12 parts a day and a supervisor produces 3 "
+        "parts a day. A worker is paid $100 a day and a supervisor is paid $180 a day. The payroll is at most $2,000 a "
+        "day. There must be one supervisor for every 5 workers. How many workers and supervisors maximize the number "
+        "of parts?"
     )
     assert optimum(text) == 177  # 14 workers, 3 supervisors
 
@@ -104,23 +104,23 @@ def test_what_there_is_limits_from_above(said):
     ("text", "value"),
     [
         (
-            "A print shop makes posters and flyers. A poster takes 4 minutes on the press and a flyer takes 1 minute on "
-            "the press. The press runs 480 minutes. A poster takes 2 sheets and a flyer takes 1 sheet, with only 300 "
-            "sheets at hand. A poster brings $3 and a flyer brings $1. How many posters and flyers maximize the "
+            "A print shop makes posters and flyers. A poster takes 4 minutes on the press and a flyer takes 1 minute "
+            "on the press. The press runs 480 minutes. A poster takes 2 sheets and a flyer takes 1 sheet, with only "
+            "300 sheets at hand. A poster brings $3 and a flyer brings $1. How many posters and flyers maximize the "
             "revenue?",
             390,
         ),
         (
             "A nurse mixes powder and syrup. A scoop of powder supplies 6 mg of iron and 10 mg of zinc, a scoop of "
             "syrup supplies 4 mg of iron and 2 mg of zinc. The patient must get 48 mg of iron and 40 mg of zinc. "
-            "Powder costs $3 a scoop and syrup costs $1 a scoop. Not more than 9 scoops of syrup may be taken. Minimize "
-            "the cost.",
+            "Powder costs $3 a scoop and syrup costs $1 a scoop. Not more than 9 scoops of syrup may be taken. "
+            "Minimize the cost.",
             17,
         ),
         (
-            "A smallholder grows beans and maize. An acre of beans yields $400 and an acre of maize yields $250. He has "
-            "30 acres. Beans need 20 hours an acre and maize needs 10 hours an acre, and he can find 450 hours. How "
-            "many acres of beans and maize maximize the income?",
+            "A smallholder grows beans and maize. An acre of beans yields $400 and an acre of maize yields $250. He "
+            "has 30 acres. Beans need 20 hours an acre and maize needs 10 hours an acre, and he can find 450 hours. "
+            "How many acres of beans and maize maximize the income?",
             9750,
         ),
         (
