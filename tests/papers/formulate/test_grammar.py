@@ -222,6 +222,7 @@ FREE = 390.0  # 13 bikes, where twelve riders are the least
         ", since only 12 riders are available.",
         ", and only 12 riders are free that day.",
         ", and our 12 riders are all we have.",
+        " but we have 12 riders.",
     ],
 )
 def test_what_there_is_only_so_much_of_limits_from_above(said):
@@ -248,7 +249,7 @@ def test_the_side_of_a_maximum_decides_the_optimum():
         assert objective_of(outcome.best) == 225 or outcome.confidence < SURE
 
 
-@pytest.mark.parametrize("said", [". Only 12 riders are needed.", " with 12 riders.", " but we have 12 riders."])
+@pytest.mark.parametrize("said", [". Only 12 riders are needed.", " with 12 riders."])
 def test_abstains_rather_than_guess_a_direction(said):
     outcome = formulate_text(COURIER.format(said), Settings())
     assert outcome.best is None or outcome.confidence < SURE
