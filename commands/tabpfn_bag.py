@@ -1,5 +1,6 @@
 """`icml25 tabpfn-bag`: classes of a table's rows by a bagged and tuned prior-fitted network."""
 
+import time
 from pathlib import Path
 from typing import Annotated
 
@@ -127,7 +128,7 @@ def fit(
     from icml25cli.core.files import check_file
     from icml25cli.papers.tabpfn_bag.readers import read_classes, read_table, separated, target_of
 
-    report = Report("tabpfn-bag", seed=seed, device="cpu")
+    report, began = Report("tabpfn-bag", seed=seed, device="cpu"), time.monotonic()
     check_file(output, force=force)
     frame, classes = read_classes(table, target)
     named = str(classes.name)
@@ -147,7 +148,7 @@ def fit(
     net = load_net(pfn)
     set_threads(threads)
     options = own.fit_options(ctx.params, valid=share or 0.2)
-    model = fit_resumably(frame, classes, net, options, valid=other, resume=resume, fresh=fresh)
+    model = fit_resumably(frame, classes, net, options, valid=other, resume=resume, fresh=fresh, began=began)
     save_model(model, output, force=force)
     facts = {key: value for key, value in model.facts.items() if key != "history"}
     report.params = {"verb": "fit", "table": table, "target": named, "rows": len(frame), "method": method.value, "k": k}

@@ -40,7 +40,7 @@ class Recipe:
         patience: validations without a better one.
         disjoint: queries are not in their context; else as in the authors' code.
         bootstrap: each path has a context of its own; else all have one, drawn without replacement.
-        time_limit: seconds.
+        time_limit: seconds, the last validation among them.
         processor_time: whether they are the processor's, which other work on the machine does not lengthen.
     """
 
@@ -76,6 +76,7 @@ class State:
     best_module: dict[str, Tensor] = field(default_factory=dict)
     best_contexts: list[list[int]] = field(default_factory=list)
     best_weights: list[float] = field(default_factory=list)
+    best_row_losses: list[float] = field(default_factory=list)  # of validation rows
     history: list[list[float]] = field(default_factory=list)  # epoch, training loss, validation loss, seconds
 
 
@@ -121,6 +122,7 @@ def finetune(
     batch, steps = epoch_size(len(labels), recipe.batch)
     context = min(recipe.context, len(labels))
     began = recipe.clock() - state.seconds
+    longest = 0.0  # of validations
     stopped = "epochs"
     with Progress("validations at most", recipe.epochs) as progress:
         while state.epoch < recipe.epochs:
@@ -132,7 +134,7 @@ def finetune(
                 break
             losses, late = [], False
             for _ in range(steps):
-                if recipe.time_limit is not None and recipe.clock() - began > recipe.time_limit:
+                if recipe.time_limit is not None and recipe.clock() - began + longest > recipe.time_limit:
                     late = True
                     break
                 loss = _step(learner, tasks, rows, labels, askable, batch, context, recipe, state.step, optimizer)
@@ -143,7 +145,9 @@ def finetune(
                 losses.append(loss)
                 state.step += 1
             if losses:
+                trained = recipe.clock()
                 _validate(learner, tasks, rows, labels, valid, valid_labels, recipe, state, float(np.mean(losses)))
+                longest = max(longest, recipe.clock() - trained)
                 state.seconds = recipe.clock() - began
                 state.history[-1].append(state.seconds)
                 state.epoch += 1
@@ -246,13 +250,15 @@ def _validate(
         scores = predictor.task_scores(valid)
     weights = weights_by_loss(task_losses(scores, valid_labels))
     p = probabilities(scores, tasks, recipe.aggregate, weights)
-    loss = log_loss(p, valid_labels)
+    losses = row_losses(p, valid_labels)
+    loss = float(losses.mean())
     state.history.append([float(state.epoch), training, loss])
     if loss < state.best_loss:  # which a loss that is no number is not
         state.best_loss, state.best_epoch = loss, state.epoch
         state.best_module = {name: value.detach().clone() for name, value in learner.module.state_dict().items()}
         state.best_contexts = [index.tolist() for index in contexts]
         state.best_weights = weights.tolist()
+        state.best_row_losses = losses.tolist()
 
 
 def log_loss(p: ndarray, labels: ndarray) -> float:

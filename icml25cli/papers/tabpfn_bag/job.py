@@ -144,6 +144,7 @@ def fit_resumably(
     valid: tuple[pd.DataFrame, pd.Series] | None = None,
     resume: bool = False,
     fresh: bool = False,
+    began: float | None = None,
 ) -> Model:
     """``fit_model``, whose training goes on where an earlier call of the same was cut short, to the same numbers.
 
@@ -167,7 +168,7 @@ def fit_resumably(
         def keep(state: dict[str, Any]) -> None:
             run.write(STATE, lambda path: torch.save(state, path))
 
-        model = fit_model(frame, target, net, options, valid=valid, load=load, keep=keep)
+        model = fit_model(frame, target, net, options, valid=valid, load=load, keep=keep, began=began)
     model.facts["target"] = str(target.name)
     return model
 

@@ -112,6 +112,7 @@ def fit_model(
     valid: tuple[pd.DataFrame, pd.Series] | None = None,
     load: Callable[[], dict[str, Any] | None] = lambda: None,
     keep: Keep = lambda _: None,
+    began: float | None = None,
 ) -> Model:
     """Fit a method on the rows of a table.
 
@@ -120,12 +121,13 @@ def fit_model(
         valid: a validation table and its classes; else a share of the rows, at most 2000, which join the contexts once
             training is over. (The authors keep the contexts of the best epoch.)
         load, keep: bring and take what continues training.
+        began: when the time limit began to count, by the recipe's clock; now, where it is not given.
 
     Raises:
         InputError: no usable column, or fewer than two classes.
         UsageError: more classes than the network has, and codes are not allowed.
     """
-    began = options.recipe.clock()
+    began = options.recipe.clock() if began is None else began
     frame, classes, labels = labelled(frame, target.reset_index(drop=True))
     schema = Schema.of(frame)
     rows = schema.rows(frame)
@@ -176,7 +178,7 @@ def fit_model(
     }
     predictor = fit.predictor
     if as_it_is is not None:
-        gain = row_losses(as_it_is, check_labels) - row_losses(predictor(check), check_labels)
+        gain = row_losses(as_it_is, check_labels) - np.array(fit.state.best_row_losses)
         error = float(gain.std() / max(len(gain) - 1, 1) ** 0.5)
         facts["frozen_validation_log_loss"] = log_loss(as_it_is, check_labels)
         facts |= {"gain_over_frozen": float(gain.mean()), "gain_over_frozen_se": error}

@@ -187,8 +187,8 @@ class NanoPfn(Pfn):
         for i, layer in enumerate(self.layers):
             normed = layer.norm_attention(x)
             k, v = layer.keys_values(normed)
-            keys.append(k)
-            values.append(v)
+            keys.append(k.contiguous())
+            values.append(v.contiguous())
             if i + 1 < len(self.layers):  # nobody reads what the context's rows become in the last layer
                 x = layer(x, normed, k, v, shown, bias)
         return Context(tuple(keys), tuple(values), shown, bias)

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from icml25cli.core.errors import InputError
+from icml25cli.papers.tabpfn_bag import finetune
 from icml25cli.papers.tabpfn_bag.baselines import baseline_probabilities
 from icml25cli.papers.tabpfn_bag.finetune import Recipe
 from icml25cli.papers.tabpfn_bag.labels import check_classes
@@ -119,6 +120,27 @@ def test_no_time_leaves_a_model_as_it_was_at_the_start():
     model = fitted(frame, y, replace(QUICK, recipe=replace(QUICK.recipe, time_limit=0.0)))
     assert (model.facts["stopped"], model.facts["steps"]) == ("time", 0)
     assert np.isfinite(model.probabilities(frame)).all()
+
+
+def test_the_last_validation_is_within_the_time_limit(monkeypatch):
+    now = 0.0
+
+    def taking(seconds, of):
+        def slow(*args):
+            nonlocal now
+            now += seconds
+            return of(*args)
+
+        return slow
+
+    monkeypatch.setattr(Recipe, "clock", lambda _: now)
+    monkeypatch.setattr(finetune, "_step", taking(1.0, finetune._step))
+    monkeypatch.setattr(finetune, "_validate", taking(5.0, finetune._validate))
+    frame, y = table()
+    recipe = replace(QUICK.recipe, epochs=50, patience=50, time_limit=48.0)
+    facts = fit_model(frame, y, small_net(), replace(QUICK, recipe=recipe), began=-10.0).facts
+    # Of the 38 seconds that were left, two times ten steps and a validation, and then what leaves room for a third.
+    assert (facts["stopped"], facts["epochs"], facts["steps"], now) == ("time", 3, 24, 39.0)
 
 
 @pytest.mark.parametrize("method", ["beta", "frozen"])
