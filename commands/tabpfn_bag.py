@@ -125,8 +125,9 @@ def fit(
     as_json: opt.Json = False,
 ) -> None:
     """Fit TABLE and write the model, one file without code in it; training that was cut short goes on."""
+    from icml25cli.core.errors import InputError
     from icml25cli.core.files import check_file
-    from icml25cli.papers.tabpfn_bag.readers import read_classes, read_table, separated, target_of
+    from icml25cli.papers.tabpfn_bag.readers import read_classes, read_table, separated
 
     report = Report("tabpfn-bag", seed=seed, device="cpu")
     began = time.monotonic() - time_limit / 100  # to start the program and to end it take time, too
@@ -136,7 +137,8 @@ def fit(
     share, other = own.share(valid), None
     if share is None:
         check = read_table(valid)
-        target_of(check, named)
+        if named not in check.columns:
+            raise InputError(f"{valid} has no column '{named}'", hint="the table of --valid needs the target, too")
         other = separated(check, named)
 
     # Only now what takes seconds to import.
@@ -187,7 +189,7 @@ def predict(
         check_file(output, force=force)
     fitted, frame = load_model(model), read_table(table)
     set_threads(threads)
-    fitted.schema.note_unknown_levels(frame)
+    fitted.schema.note_unknown_values(frame)
     with Progress("rows", len(frame)) as progress:
         p = fitted.probabilities(frame, progress.advance)
     names = [f"p_{name}" for name in fitted.classes]
@@ -237,7 +239,7 @@ def evaluate_model(
     named = target_of(frame, target or fitted.facts.get("target"))  # which models of older versions do not know
     set_threads(threads)
     features, classes = separated(frame, named)
-    fitted.schema.note_unknown_levels(features)
+    fitted.schema.note_unknown_values(features)
     p, labels = on_known_classes(fitted, features, classes)
     if len(labels) < len(frame):
         warn(f"{len(frame) - len(labels):,} rows have no class that the model knows and are left out")

@@ -103,7 +103,9 @@ def bench(
     report.metrics = {"critical_difference": ranks.critical_difference, "friedman_p": ranks.p}
     report.metrics = {key: value for key, value in report.metrics.items() if value == value}
     report.metrics |= {key: value for key, value in report.rows[0].items() if isinstance(value, float)}
-    report.answer = {"status": "done", "best_log_loss": min(report.rows, key=lambda r: r["rank_log_loss"])["method"]}
+    first = min(row["rank_log_loss"] for row in report.rows)
+    best = [row["method"] for row in report.rows if row["rank_log_loss"] == first]
+    report.answer = {"status": "done", "best_log_loss": ", ".join(best)}
     report.notes = work.fallback_notes(report.rows)
     if len(read) > 1:
         report.notes += [

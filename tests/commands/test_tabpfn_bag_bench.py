@@ -50,6 +50,7 @@ def test_a_method_that_fell_back_is_told(icml25):
         ("beta", 2, 2),
         ("frozen", 2, 0),
     ]
+    assert done.json["answer"]["best_log_loss"] == "beta, frozen"
     (told,) = done.json["notes"]
     assert told.startswith("beta predicted by the network as it is, as frozen does, in 2 of 2 fits")
     assert done.json["params"]["most_rows"] == 20

@@ -8,7 +8,7 @@ Knows small integer matrices. Does not know rows of tables or networks.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from math import ceil, log, log2
 
 import numpy as np
@@ -46,6 +46,7 @@ def binary_length(classes: int, paths: int) -> int:
     return max(paths, ceil(4 * log2(classes)))
 
 
+@lru_cache(maxsize=8)  # a fit asks for the same one several times, and for hundreds of classes it takes seconds
 def binary_code(classes: int, length: int, seed: int = 0, *, least: int = LEAST) -> Code:
     """Columns with floor(C/2) ones, none the same as or the complement of another, rows as far apart as was found.
 
@@ -69,6 +70,7 @@ def binary_code(classes: int, length: int, seed: int = 0, *, least: int = LEAST)
         length += 1
 
 
+@lru_cache(maxsize=8)
 def alphabet_code(classes: int, alphabet: int, length: int, seed: int = 0) -> Code:
     """Columns that share classes out evenly among ``alphabet`` symbols; longer than asked where rows would be the same.
 
@@ -111,7 +113,9 @@ def _best(
                 best, key = matrices[i], found
     if best is None:
         return None
-    return Code(_climb(best, allowed, rng), alphabet)
+    matrix = _climb(best, allowed, rng)
+    matrix.flags.writeable = False  # it is shared by whoever asks for the same code
+    return Code(matrix, alphabet)
 
 
 def _balanced_bits(classes: int, ones: int, length: int, rng: np.random.Generator, number: int) -> ndarray:
@@ -148,16 +152,17 @@ def _correlation(matrix: Int64[ndarray, "classes length"]) -> float:
 
 def _climb(matrix: ndarray, allowed: Callable[[ndarray], ndarray], rng: np.random.Generator) -> ndarray:
     """Exchange symbols of two classes in a column while that leaves fewer pairs at the smallest distance."""
+    first, second = np.triu_indices(len(matrix), 1)
+    between = (matrix[:, None] != matrix).sum(
+        2, dtype=np.int32
+    )  # of classes; kept up, since an exchange touches two of them
+    distance = between[first, second]
 
-    def cost(m: ndarray) -> tuple[int, int]:
-        distance = _distances(m[None])[0]
+    def cost(distance: ndarray) -> tuple[int, int]:
         return -int(distance.min()), int((distance == distance.min()).sum())
 
-    now = cost(matrix)
-    classes = len(matrix)
-    first, second = np.triu_indices(classes, 1)
+    now = cost(distance)
     for _ in range(STEPS):
-        distance = _distances(matrix[None])[0]
         pair = rng.choice(np.flatnonzero(distance == distance.min()))
         row = (first, second)[rng.integers(2)][pair]
         same = np.flatnonzero(matrix[first[pair]] == matrix[second[pair]])
@@ -168,7 +173,11 @@ def _climb(matrix: ndarray, allowed: Callable[[ndarray], ndarray], rng: np.rando
         other = rng.choice(others)
         changed = matrix.copy()
         changed[[row, other], column] = matrix[[other, row], column]
-        after = cost(changed)
+        touched = between.copy()
+        for one in (row, other):
+            touched[one] = touched[:, one] = (changed[one] != changed).sum(1)
+        apart = touched[first, second]
+        after = cost(apart)
         if after <= now and allowed(changed[None])[0]:
-            matrix, now = changed, after
+            matrix, between, distance, now = changed, touched, apart, after
     return matrix

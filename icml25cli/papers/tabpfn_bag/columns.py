@@ -115,16 +115,21 @@ class Schema:
         table = np.stack(codes, 1) if codes else np.empty((len(frame), 0), np.int64)
         return Rows(numbers, torch.from_numpy(table))
 
-    def note_unknown_levels(self, frame: pd.DataFrame) -> None:
-        """Say which columns of another table have values that none of the training table's are; each counts as none."""
+    def note_unknown_values(self, frame: pd.DataFrame) -> None:
+        """Say which columns of another table have values that count as none: other levels, or no number or date."""
         named = _by_name(frame)
         for column in self.columns:
-            if column.kind == "category" and column.name in named:
-                values = named[column.name]
-                unknown = int(((_codes(column, values) < 0) & values.notna().to_numpy()).sum())
-                if unknown:
-                    where = f"in column '{column.name}'"
-                    note(f"{unknown:,} of {len(frame):,} rows have {where} a value unknown to the model")
+            if column.kind == "dropped" or column.name not in named:
+                continue
+            values = named[column.name]
+            if column.kind == "category":
+                what, unknown = "a value unknown to the model", _codes(column, values) < 0
+            elif column.kind == "number":
+                what, unknown = "what is no finite number and counts as missing", ~np.isfinite(_as_number(values))
+            else:
+                what, unknown = "what is no date and counts as missing", np.isnan(_date_parts(values)).any(1)
+            if count := int((unknown & values.notna().to_numpy()).sum()):
+                note(f"{count:,} of {len(frame):,} rows have in column '{column.name}' {what}")
 
     def document(self) -> dict[str, Any]:
         """Columns as JSON; the statistics are tensors, ``tensors`` has them."""
@@ -172,7 +177,7 @@ def _column(name: str, values: pd.Series) -> Column:
     if not finite.any():
         return Column(name, "dropped", reason="it has no finite value")
     gaps = bool((~finite).any())
-    if np.ptp(numbers[finite]) == 0 and not gaps:
+    if numbers[finite].min() == numbers[finite].max() and not gaps:
         return Column(name, "dropped", reason=CONSTANT)
     return Column(name, "number", gaps=gaps)
 

@@ -9,6 +9,7 @@ import io
 import json
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ import pandas as pd
 from icml25cli.core.errors import InputError, UsageError, about
 from icml25cli.core.files import expand
 from icml25cli.core.plain_text import check_text, check_text_stream
+from icml25cli.core.progress import warn
 from icml25cli.core.tables import read_arrays
 from icml25cli.papers.tabpfn_bag.labels import check_classes, labelled
 from icml25cli.papers.tabpfn_bag.suites import is_known, read_known
@@ -42,6 +44,7 @@ def read_table(source: str) -> pd.DataFrame:
     """
     frame = _read(source)
     frame.columns = [str(name) for name in frame.columns]
+    frame = _without_nesting(frame)
     if not len(frame.columns) or not len(frame):
         raise InputError(
             f"{source} holds no {'row' if len(frame.columns) else 'column'}", hint="give a table with rows"
@@ -100,6 +103,20 @@ def read_tables(sources: Sequence[str], target: str | None = None) -> dict[str, 
     return found
 
 
+def _without_nesting(frame: pd.DataFrame) -> pd.DataFrame:
+    """Lists and objects, which JSON lines and Parquet may hold, as text."""
+    for i, name in enumerate(frame.columns):
+        if not pd.api.types.is_object_dtype(frame.dtypes.iloc[i]):
+            continue
+        values = frame.iloc[:, i].tolist()
+        nested = [isinstance(value, list | dict | np.ndarray) for value in values]
+        if any(nested):
+            warn(f"column '{name}' holds lists or objects, which are taken as text")
+            text = [str(value) if within else value for value, within in zip(values, nested, strict=True)]
+            frame.isetitem(i, pd.Series(text, index=frame.index, dtype=object))
+    return frame
+
+
 def _read(source: str) -> pd.DataFrame:
     if source == "-":
         return _text(sys.stdin.buffer.read(), "standard input")
@@ -135,7 +152,8 @@ def _read(source: str) -> pd.DataFrame:
         raise InputError(f"{path} cannot be read: {error.strerror or error}", hint="check the path") from error
     except Exception as error:  # each parser has its own
         first = (str(error).splitlines() or [type(error).__name__])[0]
-        raise InputError(f"{path} cannot be read as {kind[1:]}: {first}", hint="check that it is whole") from error
+        hint = "save it as UTF-8" if isinstance(error, UnicodeError) else "check that it is whole"
+        raise InputError(f"{path} cannot be read as {kind[1:]}: {first}", hint=hint) from error
 
 
 def _text(content: bytes, name: str) -> pd.DataFrame:
@@ -154,13 +172,13 @@ def _text(content: bytes, name: str) -> pd.DataFrame:
         ) from error
 
 
-def _csv(path: Path) -> pd.DataFrame:
+def _csv(path: Path, separators: Sequence[str] = SEPARATORS) -> pd.DataFrame:
     with gzip.open(path) if path.suffix.lower() == ".gz" else path.open("rb") as file:
         sample = file.read(SAMPLE)
-    return pd.read_csv(path, **_form(sample))
+    return pd.read_csv(path, **_form(sample, separators))
 
 
-def _form(sample: bytes) -> dict[str, Any]:
+def _form(sample: bytes, separators: Sequence[str] = SEPARATORS) -> dict[str, Any]:
     """How pandas is to read a text that begins so: with commas, unless its header is one field that others part.
 
     With semicolons numbers may have decimal commas: they are read as such where no number has a point.
@@ -168,12 +186,17 @@ def _form(sample: bytes) -> dict[str, Any]:
     text = sample.decode("utf-8-sig", errors="replace").lstrip("\r\n")
     head = re.split(r"[\r\n]", text, maxsplit=1)[0]
 
-    def fields(separator: str) -> int:
-        return len(next(csv.reader([head], delimiter=separator), []))
-
-    separator = max(SEPARATORS, key=fields)  # of equal ones the first, which is the comma
-    if fields(",") > 1 or fields(separator) < 2:
-        return {"sep": ","}
+    fields = {separator: next(csv.reader([head], delimiter=separator), []) for separator in separators}
+    # Of equal ones the first, which is the comma.
+    separator = max(separators, key=lambda s: len(fields[s]))
+    if len(fields[separators[0]]) > 1:
+        separator = separators[0]
+    names = fields[separator] if len(head) < len(text) else fields[separator][:-1]  # the last may be cut
+    twice = [name for name, times in Counter(names).items() if times > 1 and name]
+    if twice:  # pandas would give the second another name
+        raise InputError(
+            f"the table has more than one column '{twice[0]}'", hint="give each a name of its own in the first line"
+        )
     commas, points = (re.search(rf"(^|;)\s*-?\d+{mark}\d+\s*(;|$)", text, re.MULTILINE) for mark in (",", r"\."))
     return {"sep": separator, "decimal": "," if separator == ";" and commas and not points else "."}
 
@@ -270,7 +293,7 @@ DELIMITED = (".csv", ".txt", ".tsv")
 _READERS: dict[str, Callable[[Path], pd.DataFrame]] = {
     ".csv": _csv,
     ".txt": lambda path: pd.read_csv(path, sep=None, engine="python"),  # whatever separates
-    ".tsv": lambda path: pd.read_csv(path, sep="\t"),
+    ".tsv": lambda path: _csv(path, ["\t"]),
     ".parquet": pd.read_parquet,
     ".feather": pd.read_feather,
     ".arrow": pd.read_feather,

@@ -38,6 +38,15 @@ def test_a_code_that_is_too_close_grows():
     assert code.matrix.shape[1] > 5
 
 
+def test_hundreds_of_classes_have_a_code_that_is_asked_for_once():
+    code = alphabet_code(300, 6, 12)
+    differ = (code.matrix[:, None] != code.matrix).sum(2)
+    assert code.distance == differ[np.triu_indices(300, 1)].min() >= 5
+    assert alphabet_code(300, 6, 12) is code
+    with pytest.raises(ValueError, match="read-only"):
+        code.matrix[0, 0] = 1
+
+
 def test_length_and_alphabet():
     assert binary_length(26, 8) == 19
     code = alphabet_code(26, 10, 8)

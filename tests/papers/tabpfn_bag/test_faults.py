@@ -10,8 +10,9 @@ import pandas as pd
 import pytest
 
 from icml25cli.core.errors import InputError
-from icml25cli.papers.tabpfn_bag import finetune
+from icml25cli.papers.tabpfn_bag import columns, finetune
 from icml25cli.papers.tabpfn_bag.baselines import baseline_probabilities
+from icml25cli.papers.tabpfn_bag.columns import Schema
 from icml25cli.papers.tabpfn_bag.finetune import Recipe
 from icml25cli.papers.tabpfn_bag.labels import check_classes
 from icml25cli.papers.tabpfn_bag.model import Options, fit_model
@@ -150,6 +151,30 @@ def test_more_columns_than_rows_go_in_without_an_embedding_or_by_components(meth
     y = pd.Series((frame["c0"] > 0).astype(int))
     model = fitted(frame, y, replace(QUICK, method=method))
     assert model.probabilities(frame.head(5)).shape == (5, 2)
+
+
+def test_numbers_too_far_apart_for_their_difference_are_numbers():
+    frame, y = table()
+    frame["b"] = np.where(y == 1, 1e308, -1e308)
+    with warnings.catch_warnings(action="error", category=RuntimeWarning):
+        assert [column.kind for column in Schema.of(frame).columns] == ["number", "number"]
+
+
+def test_values_that_count_as_missing_are_told(monkeypatch):
+    frame, y = table()
+    frame["when"] = [f"2026-01-{1 + i % 28:02}" for i in range(len(frame))]
+    schema = fitted(frame, y).schema
+    other = frame.astype({"a": object})
+    other.loc[:2, "a"] = "cheap"
+    other.loc[3, "a"] = None  # which is no surprise
+    other.loc[5, "when"] = "soon"
+    said: list[str] = []
+    monkeypatch.setattr(columns, "note", said.append)
+    schema.note_unknown_values(other)
+    assert said == [
+        "3 of 80 rows have in column 'a' what is no finite number and counts as missing",
+        "1 of 80 rows have in column 'when' what is no date and counts as missing",
+    ]
 
 
 def test_infinity_text_among_numbers_and_empty_columns_are_no_end():

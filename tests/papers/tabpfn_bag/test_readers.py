@@ -127,6 +127,8 @@ def test_the_target_is_named_or_known_by_its_name():
     [
         ("t.csv", "", "cannot be read as csv"),
         ("t.csv", "a,b\n", "holds no row"),
+        ("t.csv", "a,y,a\n1,2,3\n", "more than one column 'a'"),
+        ("t.tsv", "y\ta\ty\n1\t2\t3\n", "more than one column 'y'"),
         ("t.arff", "@relation t\n1,2\n", "no @data"),
         ("t.arff", "@attribute a numeric\n@data\n1,2\n", "row 1 has 2 values for 1 columns"),
         ("t.arff", "@attribute a numeric\n@data\n{0 1}\n", "sparse ARFF"),
@@ -142,6 +144,25 @@ def test_what_cannot_be_read_is_named(tmp_path, name, content, says):
     (tmp_path / name).write_text(content)
     with pytest.raises(InputError, match=says):
         read_table(str(tmp_path / name))
+
+
+def test_a_text_of_another_encoding_is_told_apart_from_a_torn_one(tmp_path):
+    (tmp_path / "t.csv").write_bytes("größe,y\n1,2\n".encode("latin-1"))
+    with pytest.raises(InputError, match="cannot be read as csv") as raised:
+        read_table(str(tmp_path / "t.csv"))
+    assert raised.value.hint == "save it as UTF-8"
+
+
+def test_lists_and_objects_are_text(tmp_path):
+    (tmp_path / "t.jsonl").write_text('{"l": [1, 2], "o": {"q": 1}, "y": "a"}\n{"l": null, "o": {"q": 1}, "y": "b"}\n')
+    with pytest.warns(UserWarning, match="holds lists or objects"):
+        frame = read_table(str(tmp_path / "t.jsonl"))
+    assert frame["l"].tolist() == ["[1, 2]", None]
+    assert frame["o"].tolist() == ["{'q': 1}"] * 2
+    frame["l"] = [np.array([1, 2]), np.array([1, 2])]
+    frame.to_parquet(tmp_path / "t.parquet")
+    with pytest.warns(UserWarning, match="'l' holds lists or objects"):
+        assert read_table(str(tmp_path / "t.parquet"))["l"].tolist() == ["[1 2]", "[1 2]"]
 
 
 @pytest.mark.parametrize("name", ["nothing.csv", "builtin:moon", "nowhere:else"])
