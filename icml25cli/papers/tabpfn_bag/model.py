@@ -183,7 +183,8 @@ def fit_model(
         facts["frozen_validation_log_loss"] = log_loss(as_it_is, check_labels)
         facts |= {"gain_over_frozen": float(gain.mean()), "gain_over_frozen_se": error}
         if gain.mean() <= MARGIN * error:
-            note("training did not beat the network as it is, which is what predicts")
+            why = " in the time it had" if fit.stopped == "time" else ""
+            note(f"training did not beat the network as it is{why}, which is what predicts")
             predictor, facts["used"] = untrained("frozen", net, rows, labels, options), "frozen"
     if valid is None and facts["used"] == method:  # validation rows have done their work, and are context from now on
         rng = np.random.default_rng((recipe.seed, 7))
